@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From what is wanted and what there is, to a plan: batch shape, placement of every chunk, KV slab and hidden state, and the
+ * memory it takes, itemised. The arithmetic is the arenas' own (an arena opened with `measure`), so a plan that is accepted fits. */
+#ifndef PS_PLAN_H
+#define PS_PLAN_H
+#include "engine/checkpoint/pack.h"
+#include "policy/kv/policy.h"
+
+enum ps_tier { PS_TIER_GPU, PS_TIER_HOST, PS_TIER_DISK, PS_TIER__COUNT };
+
+/* Wanted shares in percent; gpu < 0 = auto. They add up to 100. */
+struct ps_shares {
+    double pct[PS_TIER__COUNT];
+};
+
+/* What the first pass over the input found, over the valid lines. */
+struct ps_job_stats {
+    uint64_t requests;
+    uint64_t prompt_tokens, max_new_tokens; /* sums */
+    uint32_t longest_prompt, longest_total; /* prompt + max_tokens */
+    uint32_t most_top;                      /* most logprobs asked for */
+    bool scores_prompts;                    /* some line wants echo + logprobs */
+};
+
+struct ps_plan_req {
+    const struct ps_packed *model;
+    struct ps_job_stats job;
+    uint64_t host_mem, disk_space; /* bytes that may be used */
+    struct ps_shares weights, kv, hidden;
+    uint32_t gpu_batch_size, num_gpu_batches, prefill_tokens; /* 0 = auto */
+    struct ps_kv_config kv_config;                            /* policy, budget, type */
+    unsigned threads;
+    uint32_t prefetch; /* layers read ahead; 0 = auto */
+};
+
+struct ps_plan {
+    uint32_t slots, micro_batches; /* slots per micro-batch */
+    uint32_t prefill_tokens;       /* most prompt tokens admitted in one sweep */
+    uint32_t chunk_rows;           /* rows that go through a layer's steps together */
+    uint32_t kv_cap;               /* entries of a slab (full: of the longest) */
+    uint32_t prefetch;
+    struct ps_kv_split split; /* resolved budget */
+    /* realised placement */
+    uint64_t weight_bytes[PS_TIER__COUNT], kv_bytes[PS_TIER__COUNT], hidden_bytes[PS_TIER__COUNT];
+    uint64_t host_bytes, disk_bytes; /* all that is taken */
+    struct ps_plan_detail *detail;   /* the scheduler's: placement per chunk and slab */
+};
+
+/* 0; -PS_EBUDGET when nothing fits (`*ret_text`, if not NULL, gets the itemised table and the smallest budget or nearest plan
+ * that fits; the caller frees it); another error for wishes that cannot be (a GPU share). */
+int ps_plan_make(const struct ps_plan_req *req, struct ps_plan *ret, char **ret_text,
+                 struct ps_detail *dt) ps_must_check;
+/* The memory table and the shape, for --dry-run and logs; the caller frees it. NULL when out of memory. */
+char *ps_plan_text(const struct ps_plan_req *req, const struct ps_plan *plan);
+void ps_plan_done(struct ps_plan *p);
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a job: sweeps over the layers until the source of sequences is dry and all that were admitted have ended. The caller (a
+ * job) is asked for sequences, told of tokens, and decides when a sequence ends. All callbacks come from the thread that called
+ * ps_run(), between sweeps; nothing in here allocates between a sequence's admission and its end. */
+#ifndef PS_RUN_H
+#define PS_RUN_H
+#include "engine/plan/plan.h"
+#include "offload/dev.h"
+
+/* A request as the scheduler sees it. The job owns it, from next() to end(). */
+struct ps_seq {
+    const int32_t *prompt;
+    uint32_t n_prompt;   /* >= 1 */
+    uint32_t max_tokens; /* 0: the prompt is only scored */
+    uint32_t min_tokens; /* `banned` holds for the tokens with index < min_tokens */
+    const int32_t *banned;
+    uint32_t n_banned;
+    uint64_t key;
+    float temperature, top_p;
+    uint32_t top_k, n_top;
+    bool score_prompt; /* log-probabilities of prompt tokens 1.. are wanted (echo + logprobs) */
+    void *ud;
+};
+
+/* What a sequence's KV holds in one layer when it ends, for --dump-kv. Arrays are [kv_heads][n], positions ascending. */
+struct ps_kept {
+    uint32_t layer, kv_heads, n, tokens_fed;
+    const int32_t *pos;
+    const float *score; /* NULL without scores */
+};
+
+struct ps_run_stats {
+    uint64_t sweeps, prompt_tokens, generated_tokens; /* computed so far */
+    double load_s, prefill_s, decode_s;               /* sweeps with both are split by rows */
+    double host_s; /* in callbacks: COMPUTE had nothing meanwhile */
+    uint64_t evictions;
+    uint32_t active; /* sequences in slots */
+    struct ps_dev_stats dev;
+};
+
+enum ps_go { PS_GO_ON = 0, PS_GO_STOP = 1 };
+
+struct ps_run_io {
+    void *ud;
+    /* The next request in line, or 0 when there is none: 1, 0 or an error. A sequence that does not fit now is kept and
+     * tried again; next() is not called for another before it. */
+    int (*next)(void *ud, struct ps_seq **ret);
+    /* Log-probabilities of prompt tokens first .. first + n - 1 (>= 1), in order. */
+    int (*scored)(void *ud, struct ps_seq *s, uint32_t first, const struct ps_sample_out *out,
+                  uint32_t n);
+    /* Generated token number `index`. Sets *ret_end when it is the last; the scheduler ends it itself at max_tokens. */
+    int (*token)(void *ud, struct ps_seq *s, uint32_t index, const struct ps_sample_out *out,
+                 bool *ret_end);
+    /* Before end(), layer by layer, if cfg.dump_kv. */
+    int (*kept)(void *ud, struct ps_seq *s, const struct ps_kept *kept);
+    int (*end)(void *ud, struct ps_seq *s);
+    /* After each sweep, when its ended sequences were handed over: PS_GO_STOP ends the run (unfinished sequences are dropped). */
+    int (*sweep)(void *ud, const struct ps_run_stats *stats);
+};
+
+struct ps_run_cfg {
+    const struct ps_packed *model;
+    const struct ps_plan *plan;
+    const struct ps_kv_config *kv_config;
+    const char *
+        offload_dir; /* where the KV and hidden file goes; used only if the plan puts something on disk */
+    const char *io;       /* "uring", "pread", NULL = best */
+    uint32_t queue_depth; /* 0 = default */
+    unsigned threads;
+    const char *numa_nodes;
+    bool verify_always, dump_kv;
+    ps_dev_trace *trace;
+    void *trace_ud;
+    void (*warn)(void *ud, const char *text); /* may be NULL */
+    void *warn_ud;
+};
+/* 0, PS_GO_STOP when sweep() asked for it, or an error. The offload file is gone when it returns. */
+int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_run_stats *ret,
+           struct ps_detail *dt) ps_must_check;
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernel table.
+ *
+ * One op = one args struct = one contract, documented on the struct (kernels/ops.h). Every implementation
+ * of an op (scalar reference, AVX2, AVX-512, later AMX and CUDA) has the same signature and is one row in
+ * one table. ps_kern_pick() reads that table to dispatch, tests/ktest reads the same table to compare and
+ * to benchmark: a variant that is registered is tested, and a variant that is not registered cannot be
+ * called. Each op declares once how its work divides into independent units, what it costs, and how much
+ * scratch a worker needs.
+ *
+ * Row independence: a unit's result depends on that unit's inputs alone. It does not depend on how many
+ * other rows there are, on how units are spread over threads, or on alignment. Rows of the table may differ
+ * from each other within the tolerance that their check states.
+ */
+#ifndef PS_KERN_H
+#define PS_KERN_H
+#include "kernels/ops.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PS_OPS(X)                                                                               \
+    X(embed)                                                                                    \
+    X(layernorm) X(linear) X(kv_round) X(attn_prompt) X(attn_decode) X(kv_compact) X(kv_replay) \
+        X(sample) X(call)
+
+enum ps_op {
+#define X(op) PS_OP_##op,
+    PS_OPS(X)
+#undef X
+               PS_OP__COUNT,
+};
+
+enum ps_place { PS_PLACE_HOST, PS_PLACE_CUDA }; /* where the pointers must live */
+
+/* One call's share of an op: units [begin, end), with scratch of at least ps_op_scratch() bytes, 64-byte
+ * aligned, private to the call and not initialised. `stream` is the CUDA stream, NULL on the host. */
+struct ps_span {
+    uint64_t begin, end;
+    void *scratch;
+    void *stream;
+};
+
+struct ps_kern {
+    enum ps_op op;
+    const char *name; /* "linear_avx2": op, then variant; unique */
+    enum ps_place place;
+    uint32_t need; /* ps_cpu_flags that must all be set, or minimum SM for CUDA */
+    /* Optional: false if this row cannot take these args (a shape or type it has no code for); the next
+     * slower row that can is used. Decides by types and sizes that do not depend on how many rows (M) there are. */
+    bool (*takes)(const void *args);
+    /* 0 or a negative error. Asynchronous on span->stream for CUDA, synchronous on the host. */
+    int (*run)(const void *args, const struct ps_span *span);
+};
+
+/* Scalar reference for `op`: always present, always first. */
+const struct ps_kern *ps_kern_ref(enum ps_op op);
+/* Fastest row usable for these args with `flags` at `place`; NULL if there is none for that place. */
+const struct ps_kern *ps_kern_pick(enum ps_op op, enum ps_place place, uint32_t flags,
+                                   const void *args);
+/* i-th row of the whole table, NULL past the end. Order: slowest to fastest per op. */
+const struct ps_kern *ps_kern_at(size_t i);
+const char *ps_op_name(enum ps_op op);
+
+struct ps_cost {
+    double flops;
+    double bytes; /* DRAM traffic that cannot be avoided: each operand once */
+};
+size_t ps_op_args_size(enum ps_op op);
+/* Independent pieces of work in these args, >= 0. */
+uint64_t ps_op_units(enum ps_op op, const void *args);
+/* Scratch that one worker needs to run any span of these args with any row. */
+size_t ps_op_scratch(enum ps_op op, const void *args);
+struct ps_cost ps_op_cost(enum ps_op op, const void *args);
+
+/* The whole of an op on the calling thread: tests, small work. */
+int ps_kern_run_all(const struct ps_kern *k, const void *args, void *scratch);
+
+/* Declared by each implementation file; terminated by a row with a NULL name. */
+extern const struct ps_kern ps_kern_table_ref[];
+extern const struct ps_kern ps_kern_table_avx2[];
+extern const struct ps_kern ps_kern_table_avx512[];
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/ps_dtype.h"
+#include "ps_cmocka.h"
+#include <math.h>
+
+static void error_names(void **state)
+{
+    assert_string_equal(ps_err_name(-ENOMEM), "ENOMEM");
+    assert_string_equal(ps_err_name(-PS_ECORRUPT), "PS_ECORRUPT");
+    assert_string_equal(ps_err_name(-99999), "EUNKNOWN");
+}
+
+static void details_nest(void **state)
+{
+    struct ps_detail dt = { "" };
+    assert_err(ps_fail(&dt, -EINVAL, "tensor %s", "a"), EINVAL);
+    assert_err(ps_fail_in(&dt, -EIO, "file %d", 7), EIO);
+    assert_string_equal(dt.text, "file 7: tensor a");
+    assert_err(ps_fail(NULL, -EIO, "x"), EIO);
+}
+
+/* Every f16 goes to f32 and back; the midpoints between neighbours go to the even one. */
+static void f16_rounds_to_nearest_even(void **state)
+{
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        float f = ps_f16_to_f32((uint16_t) h);
+        if (isnan(f)) {
+            assert_true(isnan(ps_f16_to_f32(ps_f32_to_f16(f))));
+            continue;
+        }
+        assert_int_equal(ps_f32_to_f16(f), h);
+        if ((h & 0x7fff) >= 0x7bff) continue;
+        float g = ps_f16_to_f32((uint16_t) (h + 1));
+        float mid = (float) (((double) f + (double) g) / 2);
+        assert_int_equal(ps_f32_to_f16(mid), h & 1 ? h + 1 : h);
+        assert_int_equal(ps_f32_to_f16(nextafterf(mid, f)), h);
+        assert_int_equal(ps_f32_to_f16(nextafterf(mid, g)), h + 1);
+    }
+    assert_int_equal(ps_f32_to_f16(65519.99f), 0x7bff);
+    assert_int_equal(ps_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(ps_f32_to_f16(-1e30f), 0xfc00);
+}
+
+static void bf16_rounds_to_nearest_even(void **state)
+{
+    assert_int_equal(ps_f32_to_bf16(1.0f), 0x3f80);
+    assert_int_equal(ps_f32_to_bf16(1.00390625f), 0x3f80); /* midpoint, even below */
+    assert_int_equal(ps_f32_to_bf16(1.01171875f), 0x3f82); /* midpoint, even above */
+    assert_true(isnan(ps_bf16_to_f32(ps_f32_to_bf16(NAN))));
+}
+
+static void dtype_names(void **state)
+{
+    enum ps_dtype t = PS_F32;
+    assert_ok(ps_dtype_parse("BF16", &t));
+    assert_int_equal(t, PS_BF16);
+    assert_err(ps_dtype_parse("f64", &t), EINVAL);
+    assert_int_equal(t, PS_BF16);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(error_names),
+        cmocka_unit_test(details_nest),
+        cmocka_unit_test(f16_rounds_to_nearest_even),
+        cmocka_unit_test(bf16_rounds_to_nearest_even),
+        cmocka_unit_test(dtype_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
