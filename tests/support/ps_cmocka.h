@@ -2,13 +2,15 @@
 /* cmocka with the includes that it wants first, and asserts for our error convention. */
 #ifndef PS_CMOCKA_H
 #define PS_CMOCKA_H
-#include "engine/base/ps_err.h"
-#include "engine/base/ps_util.h"
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/base/ps_err.h"
+#include "engine/base/ps_util.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
