@@ -19,10 +19,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PS_OPS(X)                                                                               \
-    X(embed)                                                                                    \
-    X(layernorm) X(linear) X(kv_round) X(attn_prompt) X(attn_decode) X(kv_compact) X(kv_replay) \
-        X(sample) X(call)
+#define PS_OPS(X) \
+    X(embed)      \
+    X(layernorm)  \
+    X(linear) X(kv_round) X(attn_prompt) X(attn_decode) X(kv_compact) X(kv_replay) X(sample) X(call)
 
 enum ps_op {
 #define X(op) PS_OP_##op,
