@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shares to things: assigns items (weight chunks, KV slabs, hidden states) to tiers so that each tier's bytes come within one
+ * item of its wanted share, and so that tiers alternate evenly along the order of use: a streamed item is then always some way
+ * off from the next. Pure arithmetic. */
+#ifndef PS_SPREAD_H
+#define PS_SPREAD_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* bytes[n] in order of use; pct[tiers] adds up to 100. tier[i] gets item i's tier, sum[t] each tier's bytes. */
+void ps_spread(const uint64_t *bytes, size_t n, const double *pct, unsigned tiers,
+               uint8_t *ret_tier, uint64_t *ret_sum);
+#endif
