@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Units, scratch and cost of embed, layernorm, linear and call. */
+#include "kernels/linear_scratch.h"
+#include "kernels/op_info.h"
+
+static uint64_t embed_units(const void *args) { return ((const struct ps_embed *) args)->rows; }
+static struct ps_cost embed_cost(const void *args)
+{
+    const struct ps_embed *a = args;
+    const double n = (double) a->rows * a->cols;
+    return (struct ps_cost) {
+        .flops = a->add ? n : 0,
+        .bytes = n * ((double) ps_dtype_bytes(a->dtype) + (a->add ? 8 : 4)),
+    };
+}
+const struct ps_op_info ps_op_info_embed = {
+    .args_size = sizeof(struct ps_embed),
+    .units = embed_units,
+    .cost = embed_cost,
+};
+
+static uint64_t layernorm_units(const void *args)
+{
+    return ((const struct ps_layernorm *) args)->rows;
+}
+static struct ps_cost layernorm_cost(const void *args)
+{
+    const struct ps_layernorm *a = args;
+    const double n = (double) a->rows * a->cols;
+    return (struct ps_cost) {
+        .flops = 7 * n,
+        .bytes = 8 * n + 2.0 * a->cols * (double) ps_dtype_bytes(a->dtype),
+    };
+}
+const struct ps_op_info ps_op_info_layernorm = {
+    .args_size = sizeof(struct ps_layernorm),
+    .units = layernorm_units,
+    .cost = layernorm_cost,
+};
+
+static uint64_t linear_units(const void *args)
+{
+    return ((uint64_t) ((const struct ps_linear *) args)->n + PS_LINEAR_UNIT - 1) / PS_LINEAR_UNIT;
+}
+static struct ps_cost linear_cost(const void *args)
+{
+    const struct ps_linear *a = args;
+    const double m = a->m, n = a->n, k = a->k, wb = (double) ps_dtype_bytes(a->wtype);
+    return (struct ps_cost) {
+        .flops = 2 * m * n * k,
+        .bytes = wb * (n * k + (a->bias ? n : 0)) + 4 * m * (k + n + (a->residual ? n : 0)),
+    };
+}
+const struct ps_op_info ps_op_info_linear = {
+    .args_size = sizeof(struct ps_linear),
+    .units = linear_units,
+    .scratch = ps_linear_scratch,
+    .cost = linear_cost,
+};
+
+static uint64_t call_units(const void *args) { return 1; }
+static struct ps_cost call_cost(const void *args) { return (struct ps_cost) { 0 }; }
+const struct ps_op_info ps_op_info_call = {
+    .args_size = sizeof(struct ps_call),
+    .units = call_units,
+    .cost = call_cost,
+};

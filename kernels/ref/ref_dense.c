@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scalar reference of embed, layernorm, linear and call: double accumulation, nothing clever. */
+#include "kernels/ref/ref_rows.h"
+#include <math.h>
+
+int ps_embed_ref(const void *args, const struct ps_span *span)
+{
+    const struct ps_embed *a = args;
+    for (uint64_t r = span->begin; r < span->end; r++) {
+        const int64_t id = (int64_t) a->ids[r] + a->ids_add - a->row0;
+        if (id < 0 || id >= a->n_rows) continue;
+        for (uint32_t c = 0; c < a->cols; c++) {
+            const float v = ps_dtype_get(a->dtype, a->table, (size_t) id * a->cols + c);
+            float *y = &a->y[r * a->ldy + c];
+            *y = a->add ? *y + v : v;
+        }
+    }
+    return 0;
+}
+
+int ps_layernorm_ref(const void *args, const struct ps_span *span)
+{
+    const struct ps_layernorm *a = args;
+    for (uint64_t r = span->begin; r < span->end; r++) {
+        const float *x = a->x + r * a->ldx;
+        float *y = a->y + r * a->ldy;
+        double mean = 0, var = 0;
+        for (uint32_t c = 0; c < a->cols; c++) mean += (double) x[c];
+        mean /= a->cols;
+        for (uint32_t c = 0; c < a->cols; c++)
+            var += ((double) x[c] - mean) * ((double) x[c] - mean);
+        var /= a->cols;
+        const double s = 1 / sqrt(var + (double) a->eps);
+        for (uint32_t c = 0; c < a->cols; c++)
+            y[c] = (float) (((double) x[c] - mean) * s * (double) ps_dtype_get(a->dtype, a->w, c) +
+                            (double) ps_dtype_get(a->dtype, a->b, c));
+    }
+    return 0;
+}
+
+static double dot(const struct ps_linear *a, uint32_t m, uint32_t n)
+{
+    double s = 0;
+    for (uint32_t k = 0; k < a->k; k++)
+        s += (double) a->x[(size_t) m * a->ldx + k] *
+             (double) ps_dtype_get(a->wtype, a->w, (size_t) n * a->k + k);
+    return s;
+}
+
+int ps_linear_ref(const void *args, const struct ps_span *span)
+{
+    const struct ps_linear *a = args;
+    uint64_t end = span->end * PS_LINEAR_UNIT;
+    if (end > a->n) end = a->n;
+    for (uint32_t m = 0; m < a->m; m++)
+        for (uint32_t n = (uint32_t) (span->begin * PS_LINEAR_UNIT); n < end; n++) {
+            double s = dot(a, m, n);
+            if (a->bias) s += (double) ps_dtype_get(a->wtype, a->bias, n);
+            if (a->act == PS_ACT_RELU) s = fmax(s, 0);
+            if (a->residual) s += (double) a->residual[(size_t) m * a->ldr + n];
+            a->y[(size_t) m * a->ldy + n] = (float) s;
+        }
+    return 0;
+}
+
+int ps_call_ref(const void *args, const struct ps_span *span)
+{
+    const struct ps_call *a = args;
+    return span->begin < span->end ? a->fn(a->ud, a->arg) : 0;
+}

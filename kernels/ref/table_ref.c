@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/ref/ref_rows.h"
+
+#define ROW(o)                                                                          \
+    {                                                                                   \
+        .op = PS_OP_##o, .name = #o "_ref", .place = PS_PLACE_HOST, .run = ps_##o##_ref \
+    }
+const struct ps_kern ps_kern_table_ref[] = {
+    ROW(embed), ROW(layernorm), ROW(linear), ROW(call), { 0 },
+};

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ktest.h"
+
+/* Some of the rows at a time, twelve at most. */
+static bool some_rows(struct kt *kt, const void *args, unsigned i, void *ret_args)
+{
+    static uint32_t at;
+    const struct ps_linear *a = args;
+    struct ps_linear *r = ret_args;
+    if (i == 0) at = 0;
+    if (at == a->m) return false;
+    *r = *a;
+    r->m = 1 + kt_below(kt, a->m - at < 12 ? a->m - at : 12);
+    r->x += (size_t) at * a->ldx;
+    r->y += (size_t) at * a->ldy;
+    if (r->residual) r->residual += (size_t) at * a->ldr;
+    at += r->m;
+    return true;
+}
+
+static void one(struct kt *kt, uint32_t m, uint32_t n, uint32_t k, enum ps_dtype t)
+{
+    struct ps_linear a = { .m = m, .n = n, .k = k, .wtype = t };
+    a.ldx = k + kt_below(kt, 3);
+    a.ldy = n + kt_below(kt, 3);
+    const size_t ny = (size_t) (m - 1) * a.ldy + n;
+    const uint32_t res = kt_below(kt, 3); /* none, its own, y itself */
+    float *y = res == 2 ? kt_inout(kt, KT_F32, ny, 2e-5f) : kt_out(kt, KT_F32, ny, 2e-5f);
+    for (size_t i = 0; res == 2 && i < ny; i++) y[i] = kt_uniform(kt, -1, 1);
+    a.y = y;
+    a.ldr = res == 1 ? n + kt_below(kt, 3) : a.ldy;
+    a.residual = res == 0   ? NULL
+                 : res == 2 ? y
+                            : kt_in_f32(kt, (size_t) (m - 1) * a.ldr + n, -1, 1);
+    a.x = kt_in_f32(kt, (size_t) (m - 1) * a.ldx + k, -1, 1);
+    a.w = kt_in_dtype(kt, t, (size_t) n * k, -1, 1);
+    if (kt_below(kt, 3)) a.bias = kt_in_dtype(kt, t, n, -1, 1);
+    a.act = kt_below(kt, 2) ? PS_ACT_RELU : PS_ACT_NONE;
+    kt_check(kt, &(struct kt_spec) { .op = PS_OP_linear, .args = &a, .piece = some_rows },
+             "%ux%ux%u %s bias=%d act=%d res=%u", m, n, k, ps_dtype_name(t), a.bias != NULL,
+             (int) a.act, res);
+}
+
+static void check(struct kt *kt)
+{
+    static const uint32_t ms[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  12, 13,
+                                   14, 15, 16, 17, 31, 32, 33, 47, 65, 131 };
+    static const uint32_t odd[] = { 1,  2,  7,  8,  9,  15,  16,  17,  31,
+                                    32, 33, 63, 64, 65, 127, 129, 191, 257 };
+    enum { N_MS = sizeof ms / sizeof ms[0], N_ODD = sizeof odd / sizeof odd[0] };
+    for (int t = 0; t < PS_DTYPE__COUNT; t++) {
+        for (unsigned i = 0; i < N_MS; i++)
+            for (int j = 0; j < 4; j++)
+                one(kt, ms[i], odd[kt_below(kt, N_ODD)], odd[kt_below(kt, N_ODD)],
+                    (enum ps_dtype) t);
+        for (unsigned i = 0; i < N_ODD; i++) {
+            one(kt, ms[kt_below(kt, N_MS)], odd[i], 40, (enum ps_dtype) t);
+            one(kt, ms[kt_below(kt, N_MS)], 40, odd[i], (enum ps_dtype) t);
+        }
+        one(kt, 33, 67, 2048, (enum ps_dtype) t);
+        one(kt, 5, 67, 8195, (enum ps_dtype) t);
+        one(kt, 300, 130, 259, (enum ps_dtype) t);
+        one(kt, 700, 70, 67, (enum ps_dtype) t);
+    }
+}
+
+const struct kt_test kt_test_linear = { PS_OP_linear, check, NULL };

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Timing: rows, peers and the machine's own limits are sampled in turn, so that noise hits all alike. */
+#include "kt.h"
+#include <fnmatch.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { CAND_MAX = 16, SAMPLES_MIN = 5, SAMPLES_MAX = 25 };
+#define READ_BYTES (512ull << 20)
+
+unsigned kt_threads(const struct kt *kt) { return kt->bench.threads; }
+bool kt_slow_bench(const struct kt *kt) { return kt->bench.full; }
+bool kt_wants_shape(const struct kt *kt, const char *shape)
+{
+    return fnmatch(kt->bench.shape_glob, shape, 0) == 0;
+}
+
+uint64_t kt_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
+}
+
+struct work {
+    const struct ps_kern *k;
+    const void *args;
+    uint64_t units, grain;
+    size_t scratch_bytes;
+    char *scratch;
+    _Atomic uint64_t next;
+};
+
+static void work_some(void *ud, unsigned worker)
+{
+    struct work *w = ud;
+    for (;;) {
+        const uint64_t b = atomic_fetch_add(&w->next, w->grain);
+        if (b >= w->units) return;
+        const struct ps_span s = { .begin = b,
+                                   .end = b + w->grain < w->units ? b + w->grain : w->units,
+                                   .scratch = w->scratch + worker * w->scratch_bytes };
+        (void) w->k->run(w->args, &s);
+    }
+}
+
+struct cand {
+    const char *name;
+    const struct ps_kern *k; /* a row, or */
+    const struct kt_peer *peer;
+    double s[SAMPLES_MAX];
+    double med, mad;
+};
+
+static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c, char *scratch,
+                   size_t scratch_bytes)
+{
+    const uint64_t t0 = kt_now_ns();
+    for (unsigned i = 0; i < b->n_args; i++) {
+        if (c->peer) {
+            c->peer->run(c->peer->ud, i);
+            continue;
+        }
+        struct work w = { .k = c->k, .args = b->args[i], .units = ps_op_units(b->op, b->args[i]) };
+        w.scratch = scratch;
+        w.scratch_bytes = scratch_bytes;
+        w.grain = w.units / (4ull * kt->bench.threads);
+        if (kt->bench.threads == 1) w.grain = w.units;
+        if (!w.grain) w.grain = 1;
+        kt_pool_run(kt->pool, work_some, &w);
+    }
+    return (double) (kt_now_ns() - t0) / b->n_args;
+}
+
+static int cmp_double(const void *a, const void *b)
+{
+    const double x = *(const double *) a, y = *(const double *) b;
+    return (x > y) - (x < y);
+}
+static void summarize(struct cand *c, unsigned n)
+{
+    double d[SAMPLES_MAX];
+    qsort(c->s, n, sizeof c->s[0], cmp_double);
+    c->med = c->s[n / 2];
+    for (unsigned i = 0; i < n; i++) d[i] = fabs(c->s[i] - c->med);
+    qsort(d, n, sizeof d[0], cmp_double);
+    c->mad = d[n / 2];
+}
+
+static void measure_floor(struct kt *kt)
+{
+    const struct kt_read r = { kt->big[0].p, READ_BYTES, kt->bench.threads };
+    uint64_t t = kt_now_ns();
+    kt_pool_run(kt->pool, kt_floor_fma, kt);
+    double v = kt_floor_flops_of_one(kt) * kt->bench.threads / (double) (kt_now_ns() - t);
+    kt->floor_flops = fmax(kt->floor_flops, v);
+    t = kt_now_ns();
+    kt_pool_run(kt->pool, kt_floor_read, (void *) &r);
+    v = (double) READ_BYTES / (double) (kt_now_ns() - t);
+    kt->floor_bytes = fmax(kt->floor_bytes, v);
+}
+
+void kt_bench_open(struct kt *kt)
+{
+    kt->pool = kt_pool_open(kt->bench.threads);
+    memset(kt_big(kt, READ_BYTES), 1, READ_BYTES);
+    for (int i = 0; i < 5; i++) measure_floor(kt);
+    printf("# floor: %.1f GFLOP/s, %.2f GB/s read, %u threads\n", kt->floor_flops, kt->floor_bytes,
+           kt->bench.threads);
+    if (kt->bench.json) fprintf(kt->bench.json, "[");
+}
+void kt_bench_close(struct kt *kt)
+{
+    kt_pool_close(kt->pool);
+    if (kt->bench.json) {
+        fprintf(kt->bench.json, "\n]\n");
+        fclose(kt->bench.json);
+    }
+    while (kt->n_big) free(kt->big[--kt->n_big].p);
+}
+
+static void report(struct kt *kt, const struct kt_bench *b, const char *shape, const struct cand *c,
+                   unsigned n)
+{
+    const struct ps_cost cost = ps_op_cost(b->op, b->args[0]);
+    const double floor_ns = fmax(cost.flops / kt->floor_flops, cost.bytes / kt->floor_bytes);
+    const struct cand *best_peer = NULL;
+    for (unsigned i = 0; i < n; i++)
+        if (c[i].peer && (!best_peer || c[i].med < best_peer->med)) best_peer = &c[i];
+    for (unsigned i = 0; i < n; i++) {
+        const double share = floor_ns / c[i].med;
+        printf("  %-20s %-24s %12.0f ns +/- %4.1f%% %8.1f GFLOP/s %7.2f GB/s %5.1f%% of floor",
+               c[i].name, shape, c[i].med, 100 * c[i].mad / c[i].med, cost.flops / c[i].med,
+               cost.bytes / c[i].med, 100 * share);
+        for (unsigned j = 0; j < n && c[i].k; j++)
+            if (c[j].peer) printf("  %.3f x %s", c[j].med / c[i].med, c[j].name);
+        printf("\n");
+        if (!kt->bench.json || c[i].peer) continue;
+        fprintf(kt->bench.json,
+                "%s\n{\"op\": \"%s\", \"row\": \"%s\", \"shape\": \"%s\", \"ns\": %.0f, ",
+                kt->bench.n_json++ ? "," : "", ps_op_name(b->op), c[i].name, shape, c[i].med);
+        fprintf(kt->bench.json, "\"gflops\": %.2f, \"gb_per_s\": %.3f, \"share_of_floor\": %.4f, ",
+                cost.flops / c[i].med, cost.bytes / c[i].med, share);
+        if (best_peer)
+            fprintf(kt->bench.json, "\"peer\": \"%s\", \"peer_ns\": %.0f}", best_peer->name,
+                    best_peer->med);
+        else
+            fprintf(kt->bench.json, "\"peer\": null, \"peer_ns\": null}");
+    }
+    fflush(stdout);
+}
+
+void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ...)
+{
+    char shape[96];
+    struct cand c[CAND_MAX] = { 0 };
+    unsigned n = 0, samples = 0;
+    const struct ps_kern *k, *best = ps_kern_pick(b->op, PS_PLACE_HOST, kt->cpu, b->args[0]);
+    va_list ap;
+    va_start(ap, shape_fmt);
+    vsnprintf(shape, sizeof shape, shape_fmt, ap);
+    va_end(ap);
+    if (!kt_wants_shape(kt, shape)) return;
+
+    for (size_t row = 0; (k = ps_kern_at(row)) && n < CAND_MAX; row++) {
+        if (k->op != b->op || !kt_usable(kt, k) || fnmatch(kt->var_glob, k->name, 0)) continue;
+        if (k->takes && !k->takes(b->args[0])) continue;
+        if (!strcmp(kt->var_glob, "*") && k != best) continue; /* others on request: --variant= */
+        c[n++] = (struct cand) { .name = k->name, .k = k };
+    }
+    for (unsigned i = 0; i < b->n_peers && n < CAND_MAX; i++)
+        c[n++] = (struct cand) { .name = b->peers[i].name, .peer = &b->peers[i] };
+    size_t scratch_bytes = 0;
+    for (unsigned i = 0; i < b->n_args; i++) {
+        const size_t s = (ps_op_scratch(b->op, b->args[i]) + 4095) & ~(size_t) 4095;
+        if (s > scratch_bytes) scratch_bytes = s;
+    }
+    char *scratch = kt_big(kt, scratch_bytes * kt->bench.threads + 4096);
+    for (unsigned i = 0; i < n; i++) (void) pass(kt, b, &c[i], scratch, scratch_bytes); /* warm */
+    const uint64_t t0 = kt_now_ns();
+    while (samples < SAMPLES_MIN ||
+           (samples < SAMPLES_MAX && (double) (kt_now_ns() - t0) < kt->bench.ms * 1e6)) {
+        for (unsigned i = 0; i < n; i++)
+            c[i].s[samples] = pass(kt, b, &c[i], scratch, scratch_bytes);
+        if (++samples % 2) measure_floor(kt);
+    }
+    for (unsigned i = 0; i < n; i++) summarize(&c[i], samples);
+    report(kt, b, shape, c, n);
+    free(kt->big[--kt->n_big].p);
+}
