@@ -116,7 +116,8 @@ struct ps_dev_ops {
 struct ps_dev { /* first member of every implementation's struct */
     const struct ps_dev_ops *ops;
     uint64_t submitted[PS_Q__COUNT];
-    uint32_t tag; /* given to the tasks that follow */
+    uint32_t tag;   /* given to the tasks that follow */
+    uint32_t align; /* of the disk side of moves: the store's; 0 = any */
 };
 
 struct ps_dev_cfg {
@@ -134,9 +135,12 @@ int ps_dev_now_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret) ps_must_c
 int ps_dev_cpu_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret) ps_must_check;
 
 /* Rates of the simulated machine; a queue's task takes lat_s + max(flops / flops_per_s, bytes / bytes_per_s).
- * A rate of 0 costs nothing. Moves on the disk queues and copies have bytes only. */
+ * A rate of 0 costs nothing. Moves on the disk queues and copies have bytes only. What is submitted after a
+ * wait starts no earlier than what was waited for. Traces and stats have virtual times. */
 struct ps_sim_rates {
     double bytes_per_s[PS_Q__COUNT], flops_per_s[PS_Q__COUNT], lat_s;
+    ps_dev_trace *trace; /* may be NULL */
+    void *trace_ud;
 };
 int ps_dev_sim_open(const struct ps_sim_rates *rates, struct ps_dev **ret) ps_must_check;
 double ps_dev_sim_now_s(const struct ps_dev *d); /* when everything submitted is complete */

@@ -33,6 +33,7 @@ struct ps_io {
     void *ud;            /* caller's */
     struct ps_io *next_; /* store's, while in flight */
     uint32_t done_;      /* store's: bytes moved so far */
+    uint32_t tries_;     /* store's: in a row without progress */
 };
 
 struct ps_store_info {
@@ -52,12 +53,13 @@ struct ps_store_file {
 struct ps_store_cfg {
     struct ps_store_file *files;
     unsigned n_files;
-    uint32_t depth; /* 0 = the store's choice */
+    uint32_t depth; /* 0 = the store's choice; at most 4096 */
     bool no_direct; /* buffered I/O even where O_DIRECT works */
     void *mem;      /* the arena that all bufs lie in, to be registered; NULL = none */
     uint64_t mem_bytes;
-    struct ps_store *lower; /* decorators: not owned */
-    const char *fault;      /* fault store: see store_fault.c */
+    struct ps_store *lower; /* decorators: not owned, driven through the decorator alone */
+    const char *
+        fault; /* see below; any store opened with it is wrapped in the fault store, which then owns it */
 };
 
 struct ps_store; /* first member of every implementation's struct */
@@ -76,6 +78,10 @@ struct ps_store_ops {
 struct ps_store {
     const struct ps_store_ops *ops;
     struct ps_store_info info;
+    struct ps_store *owned; /* the front door's, as what follows */
+    unsigned n_files;
+    char *path[PS_STORE_FILES];
+    bool can_write[PS_STORE_FILES];
 };
 
 const struct ps_store_ops *ps_store_find(const char *name);
@@ -93,6 +99,8 @@ int ps_store_submit(struct ps_store *t, struct ps_io *const *ios, unsigned n) ps
 int ps_store_reap(struct ps_store *t, struct ps_io **done, unsigned max,
                   int64_t timeout_ns) ps_must_check;
 void ps_store_wake(struct ps_store *t);
+/* The path that file was opened by, for messages; never NULL. */
+const char *ps_store_path(const struct ps_store *t, uint32_t file);
 /* One transfer, waited for; nothing else may be in flight. 0 or a negative error. */
 int ps_store_rw(struct ps_store *t, enum ps_io_dir dir, uint32_t file, uint64_t off, void *buf,
                 uint32_t len) ps_must_check;

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Computes nothing and keeps a virtual clock. Queues are in order and a task starts when its queue is
+ * free and what it waits for is done, so its times are known when it is submitted:
+ *
+ *     done[q][n] = max(done[q][n-1], host, max over p of done[p][after[p]]) + price
+ *
+ * host is the time that the submitting thread has reached: the latest that it has waited for. No event loop.
+ * What two queues share (DRAM, the disk's two directions) is left out of this sketch of a machine. */
+#include "engine/base/ps_mem.h"
+#include "offload/dev_exec.h"
+#include <math.h>
+
+enum { WINDOW = 1 << 12 }; /* older tasks count as done when the oldest remembered one was */
+
+struct sim {
+    struct ps_dev base;
+    struct ps_sim_rates rates;
+    double host, done[PS_Q__COUNT][WINDOW], busy[PS_Q__COUNT];
+    double stall[PS_KIND__COUNT], idle;
+    double op_s[PS_OP__COUNT];
+    struct ps_dev_stats stats;
+};
+
+static uint64_t ns(double s) { return (uint64_t) llround(s * 1e9); }
+
+static double done_at(const struct sim *s, enum ps_q q, uint64_t n)
+{
+    uint64_t last = s->base.submitted[q];
+    if (n == 0 || last == 0) return 0;
+    if (n > last) n = last;
+    if (n + WINDOW <= last) n = last - WINDOW + 1;
+    return s->done[q][n % WINDOW];
+}
+
+static double price(const struct ps_sim_rates *r, enum ps_q q, const struct ps_task *t)
+{
+    double f = r->flops_per_s[q] > 0 ? t->cost.flops / r->flops_per_s[q] : 0;
+    double b = r->bytes_per_s[q] > 0 ? t->cost.bytes / r->bytes_per_s[q] : 0;
+    return r->lat_s + (f > b ? f : b);
+}
+
+static int sim_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
+                     const uint64_t after[PS_Q__COUNT])
+{
+    struct sim *s = (struct sim *) d;
+    double own = done_at(s, q, d->submitted[q]), start = own > s->host ? own : s->host;
+    double from = start; /* it was there to be run from here on */
+    int why = -1;
+    for (int p = 0; p < PS_Q__COUNT; p++) {
+        double x = done_at(s, (enum ps_q) p, after[p]);
+        if (x <= start) continue;
+        start = x;
+        why = t->why[p];
+    }
+    double cost = price(&s->rates, q, t), end = start + cost;
+    s->done[q][(d->submitted[q] + 1) % WINDOW] = end;
+    s->busy[q] += cost;
+    if (t->kern) s->op_s[t->kern->op] += cost;
+    if (q == PS_Q_COMPUTE) {
+        s->idle += from - own;
+        if (why >= 0) s->stall[why] += start - from;
+    }
+    ps_stats_add(&s->stats, q, t, 0);
+    if (s->rates.trace) s->rates.trace(s->rates.trace_ud, q, t, ns(start), ns(end));
+    return 0;
+}
+
+static int sim_wait(struct ps_dev *d, const uint64_t n[PS_Q__COUNT])
+{
+    struct sim *s = (struct sim *) d;
+    for (int q = 0; q < PS_Q__COUNT; q++) {
+        double x = done_at(s, (enum ps_q) q, n[q]);
+        if (x > s->host) s->host = x;
+    }
+    return 0;
+}
+
+static void sim_stats(struct ps_dev *d, struct ps_dev_stats *ret)
+{
+    struct sim *s = (struct sim *) d;
+    *ret = s->stats;
+    for (int q = 0; q < PS_Q__COUNT; q++) ret->busy_ns[q] = ns(s->busy[q]);
+    for (int o = 0; o < PS_OP__COUNT; o++) ret->op_ns[o] = ns(s->op_s[o]);
+    for (int k = 0; k < PS_KIND__COUNT; k++) ret->stall_ns[k] = ns(s->stall[k]);
+    ret->idle_ns = ns(s->idle);
+}
+static const char *sim_error(const struct ps_dev *d) { return ""; }
+static void sim_close(struct ps_dev *d) { free(d); }
+
+static const struct ps_dev_ops sim_ops = {
+    .name = "sim",
+    .start = sim_start,
+    .wait = sim_wait,
+    .stats = sim_stats,
+    .error_text = sim_error,
+    .close = sim_close,
+};
+
+int ps_dev_sim_open(const struct ps_sim_rates *rates, struct ps_dev **ret)
+{
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        if (!(rates->bytes_per_s[q] >= 0) || !(rates->flops_per_s[q] >= 0)) return -EINVAL;
+    if (!(rates->lat_s >= 0)) return -EINVAL;
+    struct sim *s = ps_calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    s->base.ops = &sim_ops;
+    s->rates = *rates;
+    *ret = &s->base;
+    return 0;
+}
+
+double ps_dev_sim_now_s(const struct ps_dev *d)
+{
+    const struct sim *s = (const struct sim *) d;
+    double t = s->host;
+    for (int q = 0; q < PS_Q__COUNT; q++) {
+        double x = done_at(s, (enum ps_q) q, d->submitted[q]);
+        if (x > t) t = x;
+    }
+    return t;
+}
+double ps_dev_sim_busy_s(const struct ps_dev *d, enum ps_q q)
+{
+    return ((const struct sim *) d)->busy[q];
+}
+bool ps_dev_is_sim(const struct ps_dev *d) { return d->ops == &sim_ops; }

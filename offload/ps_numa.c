@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "offload/ps_numa.h"
+#include <numa.h>
+#include <numaif.h>
+#include <string.h>
+
+unsigned ps_numa_nodes(void)
+{
+    if (numa_available() < 0) return 1;
+    int n = numa_num_configured_nodes();
+    return n > 0 ? (unsigned) n : 1;
+}
+
+int ps_numa_bind(void *p, size_t len_bytes, const char *nodes, struct ps_detail *dt)
+{
+    if (numa_available() < 0)
+        return ps_fail(
+            dt, -PS_EUNSUPPORTED,
+            "NUMA nodes \"%s\" were asked for, but this kernel has no NUMA support; leave "
+            "the option out",
+            nodes);
+    struct bitmask *m = numa_parse_nodestring(nodes);
+    if (!m)
+        return ps_fail(dt, -EINVAL,
+                       "\"%s\" names no memory nodes of this machine (it has %u); expected "
+                       "something like \"0\" or \"0-1\"",
+                       nodes, ps_numa_nodes());
+    int mode = numa_bitmask_weight(m) > 1 ? MPOL_INTERLEAVE : MPOL_BIND;
+    int r = mbind(p, len_bytes, mode, m->maskp, m->size + 1, 0) < 0 ? -errno : 0;
+    numa_bitmask_free(m);
+    if (r < 0)
+        return ps_fail(dt, r, "binding %zu bytes to NUMA nodes \"%s\": %s", len_bytes, nodes,
+                       ps_err_str(r));
+    return 0;
+}

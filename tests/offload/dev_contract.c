@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices: same bytes as a sequential run on whatever store, first error stays, times equal to pencil and paper. */
+#include "engine/base/ps_mem.h"
+#include "offload/dev.h"
+#include "ps_cmocka.h"
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+
+enum { BUFS = 14, WORDS = 2048, BYTES = WORDS * 8, ON_DISK = 4, THREADS = 3, SCRATCH = 64 };
+
+struct mix {
+    uint64_t *y;
+    const uint64_t *x;
+    int fail;
+};
+static int mix(void *ud, uint64_t arg)
+{
+    const struct mix *m = ud;
+    if (m->fail) return -m->fail;
+    for (uint32_t i = 0; i < WORDS; i++) m->y[i] = m->y[i] * 31 + m->x[(i * 7 + 1) % WORDS] + arg;
+    return 0;
+}
+
+struct rig {
+    char path[64];
+    struct ps_store *store;
+    struct ps_dev *dev;
+    uint8_t *mem; /* BUFS buffers */
+    _Alignas(64) uint8_t scratch[(THREADS + 1) * SCRATCH];
+    struct ps_buf b[BUFS];
+    struct mix jobs[4000];
+};
+
+static struct rig *rig_open(const char *dev, const char *store, const char *fault)
+{
+    struct rig *g = ps_aligned(4096, sizeof *g);
+    assert_non_null(g);
+    memset(g, 0, sizeof *g);
+    snprintf(g->path, sizeof g->path, "ps-dev-XXXXXX");
+    int fd = mkstemp(g->path);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, ON_DISK * BYTES), 0);
+    close(fd);
+    g->mem = ps_aligned(4096, BUFS * BYTES);
+    assert_non_null(g->mem);
+    struct ps_store_file f = { .path = g->path, .write = true };
+    struct ps_store_cfg sc = { .files = &f,
+                               .n_files = 1,
+                               .depth = 7,
+                               .fault = fault,
+                               .mem = g->mem,
+                               .mem_bytes = BUFS * BYTES };
+    struct ps_detail dt = { { 0 } };
+    if (ps_store_find(store))
+        assert_ok_dt(ps_store_open(ps_store_find(store), &sc, &g->store, &dt), &dt);
+    else
+        assert_ok_dt(ps_store_open_best(&sc, &g->store, NULL, &dt), &dt);
+    struct ps_dev_cfg c = { .store = g->store,
+                            .threads = THREADS,
+                            .queue_len = 64,
+                            .io_bytes = 4096,
+                            .scratch = g->scratch,
+                            .scratch_bytes = SCRATCH };
+    assert_ok(strcmp(dev, "now") ? ps_dev_cpu_open(&c, &g->dev) : ps_dev_now_open(&c, &g->dev));
+    return g;
+}
+
+static void rig_close(struct rig *g)
+{
+    ps_dev_close(g->dev);
+    ps_store_close(g->store);
+    (void) unlink(g->path);
+    free(g->mem);
+    free(g);
+}
+
+static void init_bufs(struct rig *g)
+{
+    for (int i = 0; i < BUFS; i++) {
+        static const enum ps_where at[] = { PS_HOST, PS_GPU };
+        bool disk = i < ON_DISK;
+        g->b[i] = (struct ps_buf) { .where = disk ? PS_DISK : at[i % 2],
+                                    .kind = (enum ps_kind)(i % PS_KIND__COUNT),
+                                    .off = disk ? (uint64_t) i * BYTES : 0,
+                                    .p = disk ? NULL : g->mem + (size_t) i * BYTES,
+                                    .len_bytes = BYTES };
+        uint64_t *w = (uint64_t *) (g->mem + (size_t) i * BYTES);
+        for (int j = 0; j < WORDS; j++) w[j] = (uint64_t) (i * 1000 + j);
+    }
+}
+
+/* Whole buffers, or rectangles of 4 KiB tiles. */
+static struct ps_rect random_rect(unsigned *seed)
+{
+    if (rand_r(seed) % 2) return (struct ps_rect) { .row_bytes = BYTES, .rows = 1 };
+    uint64_t rows = 1 + rand_r(seed) % 2;
+    return (struct ps_rect) { .dst_off = 4096 * (uint64_t) (rand_r(seed) % 2),
+                              .src_off = 4096 * (uint64_t) (rand_r(seed) % 2),
+                              .row_bytes = 4096,
+                              .rows = rows,
+                              .dst_pitch = 4096 * (uint64_t) (1 + rand_r(seed) % 2),
+                              .src_pitch = 4096 * (uint64_t) (1 + rand_r(seed) % 2) };
+}
+
+/* Random kernels and moves over a few buffers, on all queues; fail_at makes one kernel fail. */
+static int random_run(struct rig *g, unsigned seed, unsigned n, unsigned fail_at)
+{
+    struct ps_dev *d = g->dev;
+    init_bufs(g);
+    for (int i = 0; i < ON_DISK; i++) {
+        struct ps_buf *from = &g->b[ON_DISK + 2 * i];
+        assert_ok(
+            ps_dev_move(d, &g->b[i], from, &(struct ps_rect) { .row_bytes = BYTES, .rows = 1 }));
+    }
+    for (unsigned k = 1; k <= n; k++) {
+        int x = rand_r(&seed) % BUFS, y = rand_r(&seed) % BUFS;
+        enum ps_q q = rand_r(&seed) % 2 ? PS_Q_COMPUTE : PS_Q_HOST;
+        bool x_disk = x < ON_DISK, y_disk = y < ON_DISK;
+        struct ps_rect rect = random_rect(&seed);
+        if (x == y || (x_disk && g->b[y].where != PS_HOST) || (y_disk && g->b[x].where != PS_HOST))
+            continue;
+        d->tag = k << 16;
+        if (x_disk || y_disk || rand_r(&seed) % 3 == 0) {
+            assert_ok(ps_dev_move(d, &g->b[y], &g->b[x], &rect));
+            continue;
+        }
+        g->jobs[k] = (struct mix) { g->b[y].p, g->b[x].p, fail_at && k >= fail_at ? EDOM : 0 };
+        if (g->jobs[k].fail) fail_at = n + 1;
+        struct ps_call call = { mix, &g->jobs[k], k };
+        assert_ok(ps_dev_run(d, q, PS_OP_call, &call,
+                             (struct ps_use[]) { { &g->b[y], true }, { &g->b[x], false } }, 2));
+    }
+    int r = ps_dev_drain(d);
+    for (int i = 0; r >= 0 && i < ON_DISK; i++) { /* what the disk holds counts as well */
+        struct ps_buf out = { .where = PS_HOST,
+                              .p = g->mem + (size_t) i * BYTES,
+                              .len_bytes = BYTES };
+        assert_ok(
+            ps_dev_move(d, &out, &g->b[i], &(struct ps_rect) { .row_bytes = BYTES, .rows = 1 }));
+        assert_ok(ps_dev_wait(d, &out, false));
+    }
+    return r;
+}
+
+static void equals_now(const char *store, const char *fault, unsigned seeds)
+{
+    for (unsigned seed = 1; seed <= seeds; seed++) {
+        struct rig *now = rig_open("now", "pread", NULL), *cpu = rig_open("cpu", store, fault);
+        assert_ok(random_run(now, seed, 1500, 0));
+        assert_ok(random_run(cpu, seed, 1500, 0));
+        assert_memory_equal(now->mem, cpu->mem, BUFS * BYTES);
+        struct ps_dev_stats a, b;
+        ps_dev_stats_get(now->dev, &a);
+        ps_dev_stats_get(cpu->dev, &b);
+        assert_memory_equal(a.tasks, b.tasks, sizeof a.tasks);
+        assert_memory_equal(a.bytes, b.bytes, sizeof a.bytes);
+        assert_string_equal(ps_dev_error_text(cpu->dev), "");
+        rig_close(now);
+        rig_close(cpu);
+    }
+}
+
+static void cpu_equals_now(void **state) { equals_now("best", NULL, 6); }
+static void cpu_equals_now_pread(void **state) { equals_now("pread", NULL, 4); }
+static void cpu_equals_now_out_of_order(void **state)
+{
+    equals_now("pread", "delay:200,reorder", 2);
+    equals_now("best", "delay:200,reorder,seed:9", 2);
+}
+static void cpu_equals_now_short_transfers(void **state)
+{
+    equals_now("best", "short:2,intr:3", 2);
+    equals_now("pread", "short:3,intr:2", 2);
+}
+
+static void first_error_stays(void **state)
+{
+    static const char *const devs[] = { "now", "cpu" };
+    for (int i = 0; i < 2; i++) {
+        struct rig *g = rig_open(devs[i], "best", NULL);
+        int r = random_run(g, 3, 1500, 500);
+        assert_err(r, EDOM);
+        const char *text = ps_dev_error_text(g->dev);
+        assert_non_null(strstr(text, "call"));
+        assert_non_null(strstr(text, "EDOM"));
+        /* Nothing is done any more, and every wait says why. */
+        uint64_t before = *(uint64_t *) g->b[ON_DISK].p;
+        g->jobs[0] = (struct mix) { g->b[ON_DISK].p, g->b[ON_DISK + 1].p, 0 };
+        struct ps_call call = { mix, &g->jobs[0], 1 };
+        struct ps_use use = { &g->b[ON_DISK], true };
+        assert_ok(ps_dev_run(g->dev, PS_Q_COMPUTE, PS_OP_call, &call, &use, 1));
+        assert_err(ps_dev_wait(g->dev, &g->b[ON_DISK], false), EDOM);
+        assert_true(before == *(uint64_t *) g->b[ON_DISK].p);
+        rig_close(g);
+    }
+}
+
+static void io_error_names_file_and_place(void **state)
+{
+    static const char *const devs[] = { "now", "cpu" };
+    static const struct {
+        const char *fault, *word;
+        int err;
+    } cases[] = { { "read:9:EIO", "reading", EIO }, { "write:21:ENOSPC", "writing", ENOSPC } };
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; k < PS_ARRAY_LEN(cases); k++) {
+            struct rig *g = rig_open(devs[i], "best", cases[k].fault);
+            assert_err(random_run(g, 5, 1500, 0), cases[k].err);
+            const char *text = ps_dev_error_text(g->dev);
+            assert_non_null(strstr(text, g->path));
+            assert_non_null(strstr(text, cases[k].word));
+            assert_non_null(strstr(text, "offset"));
+            assert_non_null(strstr(text, ps_err_name(cases[k].err)));
+            rig_close(g);
+        }
+}
+
+static void bad_moves_are_refused(void **state)
+{
+    struct rig *g = rig_open("cpu", "best", NULL);
+    init_bufs(g);
+    struct ps_buf *host = &g->b[ON_DISK], *host2 = &g->b[ON_DISK + 2], *gpu = &g->b[ON_DISK + 1];
+    const struct ps_rect out[] = {
+        { .row_bytes = BYTES + 1, .rows = 1 },
+        { .row_bytes = BYTES, .rows = 1, .src_off = 1 },
+        { .row_bytes = 8, .rows = 3, .dst_pitch = BYTES / 2, .src_pitch = 8 },
+        { .row_bytes = 8, .rows = UINT64_MAX / 4, .dst_pitch = 8, .src_pitch = 8 },
+        { .row_bytes = 8, .rows = 2, .dst_pitch = 4, .src_pitch = 8 },
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(out); i++)
+        assert_err(ps_dev_move(g->dev, host2, host, &out[i]), ERANGE);
+    struct ps_rect one = { .row_bytes = 4096, .rows = 1 }, odd = { .row_bytes = 100, .rows = 1 };
+    assert_err(ps_dev_move(g->dev, &g->b[0], gpu, &one), EINVAL);
+    assert_err(ps_dev_move(g->dev, &g->b[0], &g->b[1], &one), EINVAL);
+    assert_err(ps_dev_move(g->dev, host, &g->b[0], &odd), EINVAL);
+    assert_err(ps_dev_move(g->dev, host, host2, &(struct ps_rect) { 0 }), EINVAL);
+    struct ps_call call = { mix, NULL, 0 };
+    assert_err(ps_dev_run(g->dev, PS_Q_READ, PS_OP_call, &call, NULL, 0), EINVAL);
+    assert_ok(ps_dev_drain(g->dev));
+    rig_close(g);
+}
+
+/* A write that must wait does not hold up reads. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    bool open;
+};
+static int wait_gate(void *ud, uint64_t arg)
+{
+    struct gate *g = ud;
+    pthread_mutex_lock(&g->lock);
+    while (!g->open) pthread_cond_wait(&g->change, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    return 0;
+}
+static void queues_do_not_block_each_other(void **state)
+{
+    struct gate gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+    struct rig *g = rig_open("cpu", "best", NULL);
+    init_bufs(g);
+    struct ps_buf *host = &g->b[ON_DISK], *host2 = &g->b[ON_DISK + 2];
+    struct ps_rect all = { .row_bytes = BYTES, .rows = 1 };
+    struct ps_call call = { wait_gate, &gate, 0 };
+    struct ps_use use = { host, true };
+    assert_ok(ps_dev_run(g->dev, PS_Q_COMPUTE, PS_OP_call, &call, &use, 1));
+    assert_ok(ps_dev_move(g->dev, &g->b[0], host, &all));
+    for (int i = 0; i < 20; i++) {
+        assert_ok(ps_dev_move(g->dev, host2, &g->b[1], &all));
+        assert_ok(ps_dev_wait(g->dev, host2, false)); /* hangs if the write is in the way */
+    }
+    pthread_mutex_lock(&gate.lock);
+    gate.open = true;
+    pthread_cond_broadcast(&gate.change);
+    pthread_mutex_unlock(&gate.lock);
+    assert_ok(ps_dev_drain(g->dev));
+    rig_close(g);
+}
+
+static struct ps_linear linear_args(float *y, const float *x, const float *w)
+{
+    return (struct ps_linear) {
+        .y = y, .x = x, .w = w, .m = 5, .n = 1000, .k = 33, .ldx = 33, .ldy = 1000, .wtype = PS_F32
+    };
+}
+
+/* One op over all workers gives what one thread gives, again and again. */
+static void pool_equals_one_thread(void **state)
+{
+    struct rig *g = rig_open("cpu", "best", NULL);
+    static float x[5 * 33], w[1000 * 33], want[5000], got[5000];
+    for (int i = 0; i < 5 * 33; i++) x[i] = (float) (i % 17) - 8;
+    for (int i = 0; i < 1000 * 33; i++) w[i] = (float) (i % 29) / 7;
+    struct ps_linear a = linear_args(want, x, w);
+    ps_auto_free void *scratch = ps_aligned(64, ps_op_scratch(PS_OP_linear, &a) + 64);
+    assert_non_null(scratch);
+    assert_ok(ps_kern_run_all(ps_kern_ref(PS_OP_linear), &a, scratch));
+    a.y = got;
+    assert_true(ps_op_scratch(PS_OP_linear, &a) <= SCRATCH);
+    struct ps_buf out = { .where = PS_HOST, .p = got, .len_bytes = sizeof got };
+    struct ps_use use = { &out, true };
+    for (int i = 0; i < 300; i++) {
+        memset(got, 0xff, sizeof got);
+        assert_ok(ps_dev_run_kern(g->dev, PS_Q_COMPUTE, ps_kern_ref(PS_OP_linear), &a, &use, 1));
+        assert_ok(ps_dev_wait(g->dev, &out, true));
+        assert_memory_equal(want, got, sizeof want);
+    }
+    struct ps_dev_stats st;
+    ps_dev_stats_get(g->dev, &st);
+    assert_true(st.tasks[PS_Q_COMPUTE] == 300 && st.op_ns[PS_OP_linear] > 0);
+    assert_true(st.op_flops[PS_OP_linear] > 0);
+    rig_close(g);
+}
+
+static int nothing(void *ud, uint64_t arg) { return 0; }
+
+/* A layer's weights come from disk through a ring of `depth` slots and are used once. */
+static void stream_layers(struct ps_dev *d, unsigned layers, unsigned depth, uint64_t read_bytes)
+{
+    struct ps_buf disk = { .where = PS_DISK, .len_bytes = UINT64_MAX },
+                  x = { .where = PS_GPU, .len_bytes = UINT64_MAX }, ring[8] = { 0 };
+    for (unsigned i = 0; i < depth; i++)
+        ring[i] =
+            (struct ps_buf) { .where = PS_HOST, .kind = PS_KIND_WEIGHTS, .len_bytes = UINT64_MAX };
+    for (unsigned j = 0; j < layers; j++) {
+        struct ps_buf *w = &ring[j % depth];
+        assert_ok(
+            ps_dev_move(d, w, &disk, &(struct ps_rect) { .row_bytes = read_bytes, .rows = 1 }));
+        struct ps_call call = { nothing, NULL, 0 };
+        assert_ok(ps_dev_run(d, PS_Q_COMPUTE, PS_OP_call, &call,
+                             (struct ps_use[]) { { &x, true }, { w, false } }, 2));
+    }
+}
+
+static void near(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-9 * (1 + fabs(want)))) fail_msg("%.12g, wanted %.12g", got, want);
+}
+
+/* A call costs its latency alone, so latency stands for compute time: read r + c, compute c. */
+static void sim_equals_closed_forms(void **state)
+{
+    static const double work[][2] = { { 4, 1 }, { 1, 4 }, { 2, 2 }, { 0.5, 3 } };
+    for (size_t i = 0; i < PS_ARRAY_LEN(work); i++)
+        for (unsigned depth = 1; depth <= 3; depth++) {
+            double r = work[i][0], c = work[i][1];
+            struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9 }, .lat_s = c };
+            ps_auto_dev struct ps_dev *d = NULL;
+            assert_ok(ps_dev_sim_open(&rates, &d));
+            assert_true(ps_dev_is_sim(d));
+            stream_layers(d, 10, depth, (uint64_t) (r * 1e9));
+            double rd = r + c, want = depth == 1 ? 10 * (rd + c) : 10 * rd + c;
+            near(ps_dev_sim_now_s(d), want);
+            near(ps_dev_sim_busy_s(d, PS_Q_READ), 10 * rd);
+            near(ps_dev_sim_busy_s(d, PS_Q_COMPUTE), 10 * c);
+            struct ps_dev_stats st;
+            ps_dev_stats_get(d, &st);
+            assert_true(st.bytes[PS_Q_READ][PS_KIND_OTHER] == (uint64_t) (10 * r * 1e9));
+            near((double) st.stall_ns[PS_KIND_WEIGHTS] / 1e9, want - 10 * c);
+        }
+}
+
+struct spans {
+    uint64_t t0[8], t1[8];
+    unsigned n;
+};
+static void note(void *ud, enum ps_q q, const struct ps_task *t, uint64_t t0, uint64_t t1)
+{
+    struct spans *s = ud;
+    if (s->n == 8) return;
+    s->t0[s->n] = t0;
+    s->t1[s->n++] = t1;
+}
+
+/* What is submitted after a wait starts after it; the trace has virtual times. */
+static void sim_waits_take_time(void **state)
+{
+    struct spans spans = { 0 };
+    struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9, [PS_Q_HOST] = 2e9 },
+                                  .trace = note,
+                                  .trace_ud = &spans };
+    ps_auto_dev struct ps_dev *d = NULL;
+    assert_ok(ps_dev_sim_open(&rates, &d));
+    struct ps_buf disk = { .where = PS_DISK, .len_bytes = 1 << 30 }, a = { .len_bytes = 1 << 30 },
+                  b = a, c = a;
+    struct ps_rect r = {
+        .row_bytes = 1000000, .rows = 1000, .dst_pitch = 1000000, .src_pitch = 1000000
+    };
+    assert_ok(ps_dev_move(d, &a, &disk, &r));
+    assert_ok(ps_dev_wait(d, &a, false));
+    assert_ok(ps_dev_move(d, &b, &c, &r));
+    near(ps_dev_sim_now_s(d), 1.5);
+    assert_int_equal(spans.n, 2);
+    assert_true(spans.t0[1] == 1000000000 && spans.t1[1] == 1500000000);
+}
+
+static void open_survives_oom(void **state)
+{
+    for (unsigned n = 1;; n++) {
+        struct ps_dev_cfg c = { .threads = 2 };
+        struct ps_dev *d = (void *) 0x1;
+        ps_mem_fault_arm(n);
+        int r = ps_dev_cpu_open(&c, &d), hit = ps_mem_fault_hit();
+        ps_mem_fault_arm(0);
+        if (!hit) {
+            assert_ok(r);
+            ps_dev_close(d);
+            break;
+        }
+        assert_err(r, ENOMEM);
+        assert_true(d == (void *) 0x1 && n < 100);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cpu_equals_now),
+        cmocka_unit_test(cpu_equals_now_pread),
+        cmocka_unit_test(cpu_equals_now_out_of_order),
+        cmocka_unit_test(cpu_equals_now_short_transfers),
+        cmocka_unit_test(first_error_stays),
+        cmocka_unit_test(io_error_names_file_and_place),
+        cmocka_unit_test(bad_moves_are_refused),
+        cmocka_unit_test(queues_do_not_block_each_other),
+        cmocka_unit_test(pool_equals_one_thread),
+        cmocka_unit_test(sim_equals_closed_forms),
+        cmocka_unit_test(sim_waits_take_time),
+        cmocka_unit_test(open_survives_oom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
