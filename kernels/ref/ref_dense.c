@@ -56,7 +56,7 @@ int ps_linear_ref(const void *args, const struct ps_span *span)
         for (uint32_t n = (uint32_t) (span->begin * PS_LINEAR_UNIT); n < end; n++) {
             double s = dot(a, m, n);
             if (a->bias) s += (double) ps_dtype_get(a->wtype, a->bias, n);
-            if (a->act == PS_ACT_RELU) s = fmax(s, 0);
+            if (a->act == PS_ACT_RELU && s < 0) s = 0; /* NaN stays NaN */
             if (a->residual) s += (double) a->residual[(size_t) m * a->ldr + n];
             a->y[(size_t) m * a->ldy + n] = (float) s;
         }

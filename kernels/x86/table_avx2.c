@@ -3,5 +3,11 @@
 #include "kernels/x86/x86_rows.h"
 
 const struct ps_kern ps_kern_table_avx2[] = {
+    { .op = PS_OP_linear,
+      .name = "linear_avx2",
+      .place = PS_PLACE_HOST,
+      .need = PS_CPU_AVX2,
+      .takes = ps_linear_avx2_takes,
+      .run = ps_linear_avx2 },
     { 0 },
 };

@@ -9,4 +9,9 @@
         .op = PS_OP_##o, .name = #o "_" #isa, .place = PS_PLACE_HOST, .need = flags, \
         .run = ps_##o##_##isa                                                        \
     }
+
+int ps_linear_avx2(const void *args, const struct ps_span *span);
+bool ps_linear_avx2_takes(const void *args);
+int ps_linear_avx512(const void *args, const struct ps_span *span);
+bool ps_linear_avx512_takes(const void *args);
 #endif

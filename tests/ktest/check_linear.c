@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ktest.h"
+#include "bench_linear.h"
 
 /* Some of the rows at a time, twelve at most. */
 static bool some_rows(struct kt *kt, const void *args, unsigned i, void *ret_args)
@@ -64,4 +64,4 @@ static void check(struct kt *kt)
     }
 }
 
-const struct kt_test kt_test_linear = { PS_OP_linear, check, NULL };
+const struct kt_test kt_test_linear = { PS_OP_linear, check, kt_bench_linear };

@@ -1,40 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this machine can do at best, measured in the same run: fused multiply-adds from registers, and reading
  * more memory than the caches hold. A bench's floor is the longer of its flops and its bytes at these rates. */
+#include "engine/base/ps_cpu.h"
 #include "kt.h"
 #include <immintrin.h>
 
-enum { FMA_LOOPS = 200000, CHAINS = 16 };
+enum { FMA_LOOPS = 200000, CHAINS = 12 };
 static volatile float sink;
 
-/* CHAINS independent chains of `width` lanes; the same text for both widths. */
-#define FMA_BODY(T, set1, fmadd, first)                                 \
-    T acc[CHAINS], a = set1(0.999f), b = set1(0.001f);                  \
-    for (int i = 0; i < CHAINS; i++) acc[i] = set1((float) i);          \
-    for (int l = 0; l < FMA_LOOPS; l++)                                 \
-        for (int i = 0; i < CHAINS; i++) acc[i] = fmadd(acc[i], a, b);  \
-    for (int i = 1; i < CHAINS; i++) acc[0] = fmadd(acc[0], a, acc[i]); \
-    sink = first(acc[0]);
-
+#define TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define SET512(i) __m512 c##i = _mm512_set1_ps(i);
+#define FMA512(i) c##i = _mm512_fmadd_ps(c##i, a, b);
+#define SUM512(i) s = _mm512_add_ps(s, c##i);
 __attribute__((target("avx512f"))) static void fma512(void)
 {
-    FMA_BODY(__m512, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
+    const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
+    __m512 s = b;
+    TWELVE(SET512)
+    for (int l = 0; l < FMA_LOOPS; l++) {
+        TWELVE(FMA512)
+    }
+    TWELVE(SUM512)
+    sink = _mm512_cvtss_f32(s);
 }
+
+#define SET256(i) __m256 c##i = _mm256_set1_ps(i);
+#define FMA256(i) c##i = _mm256_fmadd_ps(c##i, a, b);
+#define SUM256(i) s = _mm256_add_ps(s, c##i);
 __attribute__((target("avx2,fma"))) static void fma256(void)
 {
-    FMA_BODY(__m256, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_cvtss_f32)
+    const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
+    __m256 s = b;
+    TWELVE(SET256)
+    for (int l = 0; l < FMA_LOOPS; l++) {
+        TWELVE(FMA256)
+    }
+    TWELVE(SUM256)
+    sink = _mm256_cvtss_f32(s);
 }
 
 double kt_floor_flops_of_one(const struct kt *kt)
 {
-    return 2.0 * FMA_LOOPS * CHAINS * (kt->cpu & 2 ? 16 : kt->cpu & 1 ? 8 : 0);
+    return 2.0 * FMA_LOOPS * CHAINS *
+           (kt->cpu & PS_CPU_AVX512 ? 16
+            : kt->cpu & PS_CPU_AVX2 ? 8
+                                    : 0);
 }
 void kt_floor_fma(void *ud, unsigned worker)
 {
     const struct kt *kt = ud;
-    if (kt->cpu & 2)
+    if (kt->cpu & PS_CPU_AVX512)
         fma512();
-    else if (kt->cpu & 1)
+    else if (kt->cpu & PS_CPU_AVX2)
         fma256();
 }
 

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* 16 registers: tiles of 6 x 2 vectors over panels, of 12 accumulators along k. */
+#include "kernels/x86/vec_avx2.h"
+
+#define MR             6
+#define PANEL_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define DOT_MR         4
+#define DOT_NR(mr)     ((mr) == 1 ? 8 : (mr) <= 3 ? 4 : 3)
+#include "kernels/x86/linear_impl.h"
+#include "kernels/x86/x86_rows.h"
+
+int ps_linear_avx2(const void *args, const struct ps_span *span) { return linear_run(args, span); }
+bool ps_linear_avx2_takes(const void *args) { return linear_takes(args); }

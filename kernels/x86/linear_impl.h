@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* linear for any vector width: include after a vec_*.h, with MR (rows of a register tile) and DOT_NR(mr) defined.
+ *
+ * The order of additions is the same for every M and every way to cut the work. K is taken in blocks of
+ * PS_LIN_KB; in a block, class c (0 .. VL-1) is the chain of fused multiply-adds over k = c, c+VL, c+2VL, ...;
+ * y is the sum of the chains, classes ascending within blocks ascending. Two ways lead to these same bits:
+ *
+ *  - few rows (dot_*): lanes along k. A lane is a class, so w is used as it lies, x too, and nothing is packed.
+ *    The lane sums of 48 columns wait in scratch, are transposed and added class by class.
+ *  - many rows (panel_*): lanes along n. A tile of 32 columns of w is widened and transposed into a panel that
+ *    stays in L2, x is packed once per block into tiles of MR rows; both with the classes apart, so that the inner
+ *    loop runs over one class with MR x 2 vectors in registers and one broadcast per row.
+ */
+#ifndef PS_LINEAR_IMPL_H
+#define PS_LINEAR_IMPL_H
+#include "kernels/linear_scratch.h"
+
+enum { NTV = 2, NT = NTV * VL }; /* a panel tile's vectors and columns */
+
+/* y[m, n .. n+cnt) from finished sums. */
+PS_INLINE void finish(const struct ps_linear *a, enum ps_dtype t, uint32_t m, uint32_t n, vf v,
+                      uint32_t cnt)
+{
+    float *y = a->y + (size_t) m * a->ldy + n;
+    const float *res = a->residual ? a->residual + (size_t) m * a->ldr + n : NULL;
+    const bool full = cnt >= VL;
+    if (a->bias) v = vf_add(v, full ? vf_w(t, a->bias, n) : vf_w_part(t, a->bias, n, cnt));
+    if (a->act == PS_ACT_RELU) v = vf_relu(v);
+    if (res) v = vf_add(v, full ? vf_load(res) : vf_load_part(res, cnt));
+    if (full)
+        vf_store(y, v);
+    else
+        vf_store_part(y, v, cnt);
+}
+
+PS_INLINE void prefetch_far(const void *w, size_t byte) /* may point past the end: never faults */
+{
+    _mm_prefetch((const char *) ((uintptr_t) w + byte), _MM_HINT_T1);
+}
+
+/* ---- few rows: lanes along k */
+
+/* Lane sums of mr rows and nr columns over k0 .. k0+kn, to sums[(m*GROUP + n)*VL]. */
+PS_INLINE void dot_tile(const struct ps_linear *a, enum ps_dtype t, int mr, int nr, uint32_t m0,
+                        uint32_t n0, uint32_t k0, uint32_t kn, float *sums)
+{
+    const size_t sz = t == PS_F32 ? 4 : 2, ahead = (size_t) nr * a->k * sz;
+    const float *x = a->x + (size_t) m0 * a->ldx + k0;
+    const char *w = (const char *) a->w + ((size_t) n0 * a->k + k0) * sz;
+    vf acc[8][8];
+    for (int m = 0; m < mr; m++)
+        for (int n = 0; n < nr; n++) acc[m][n] = vf_zero();
+    uint32_t k = 0;
+    for (; k + VL <= kn; k += VL) {
+        vf v[8];
+        if (mr <= nr) {
+            for (int m = 0; m < mr; m++) v[m] = vf_load(x + (size_t) m * a->ldx + k);
+            for (int n = 0; n < nr; n++) {
+                const char *row = w + (size_t) n * a->k * sz;
+                const vf wn = vf_w(t, row, k);
+                prefetch_far(row, ahead + k * sz);
+                for (int m = 0; m < mr; m++) acc[m][n] = vf_fma(v[m], wn, acc[m][n]);
+            }
+        } else {
+            for (int n = 0; n < nr; n++) {
+                const char *row = w + (size_t) n * a->k * sz;
+                v[n] = vf_w(t, row, k);
+                prefetch_far(row, ahead + k * sz);
+            }
+            for (int m = 0; m < mr; m++) {
+                const vf xm = vf_load(x + (size_t) m * a->ldx + k);
+                for (int n = 0; n < nr; n++) acc[m][n] = vf_fma(xm, v[n], acc[m][n]);
+            }
+        }
+    }
+    const uint32_t rest = kn - k;
+    for (int n = 0; n < nr && rest; n++) {
+        const vf wn = vf_w_part(t, w + (size_t) n * a->k * sz, k, rest);
+        for (int m = 0; m < mr; m++)
+            acc[m][n] =
+                vf_fma_part(vf_load_part(x + (size_t) m * a->ldx + k, rest), wn, acc[m][n], rest);
+    }
+    for (int m = 0; m < mr; m++)
+        for (int n = 0; n < nr; n++)
+            vf_store(sums + (size_t) (m * PS_LIN_GROUP + n) * VL, acc[m][n]);
+}
+
+PS_INLINE void dot_cols(const struct ps_linear *a, enum ps_dtype t, int mr, uint32_t m0,
+                        uint32_t n0, uint32_t cols, uint32_t k0, uint32_t kn, float *sums)
+{
+    uint32_t n = 0;
+    const int nr = DOT_NR(mr);
+    for (; n + (uint32_t) nr <= cols; n += (uint32_t) nr)
+        dot_tile(a, t, mr, nr, m0, n0 + n, k0, kn, sums + (size_t) n * VL);
+    for (; n < cols; n++) dot_tile(a, t, mr, 1, m0, n0 + n, k0, kn, sums + (size_t) n * VL);
+}
+
+/* Adds the lanes of mr rows, class by class, to total[m*GROUP + n]; finishes after the last block. */
+PS_INLINE void dot_reduce(const struct ps_linear *a, enum ps_dtype t, uint32_t mr, uint32_t m0,
+                          uint32_t n0, uint32_t cols, bool first, bool last, const float *sums,
+                          float *total)
+{
+    for (uint32_t m = 0; m < mr; m++)
+        for (uint32_t n = 0; n < cols; n += VL) {
+            vf r[VL], s = first ? vf_zero() : vf_load(total + m * PS_LIN_GROUP + n);
+            for (uint32_t i = 0; i < VL; i++)
+                r[i] = vf_load(sums + (size_t) (m * PS_LIN_GROUP + n + i) * VL);
+            vf_transpose(r);
+            for (uint32_t i = 0; i < VL; i++) s = vf_add(s, r[i]);
+            if (last)
+                finish(a, t, m0 + m, n0 + n, s, cols - n);
+            else
+                vf_store(total + m * PS_LIN_GROUP + n, s);
+        }
+}
+
+PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_begin,
+                        uint32_t n_end, float *scratch)
+{
+    const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
+    const uint32_t blocks = (a->m + DOT_MR - 1) / DOT_MR;
+    for (uint32_t n = n_begin; n < n_end; n += PS_LIN_GROUP) {
+        const uint32_t cols = n_end - n < PS_LIN_GROUP ? n_end - n : PS_LIN_GROUP;
+        for (uint32_t k = 0; k < a->k; k += PS_LIN_KB) {
+            const uint32_t kn = a->k - k < PS_LIN_KB ? a->k - k : PS_LIN_KB;
+            for (uint32_t b = 0; b < blocks; b++) {
+                const uint32_t m = (uint32_t) ((uint64_t) a->m * b / blocks);
+                const uint32_t mr = (uint32_t) ((uint64_t) a->m * (b + 1) / blocks) - m;
+                float *sums = scratch + at.panel;
+                switch (mr) {
+                case 1: dot_cols(a, t, 1, m, n, cols, k, kn, sums); break;
+                case 2: dot_cols(a, t, 2, m, n, cols, k, kn, sums); break;
+                case 3: dot_cols(a, t, 3, m, n, cols, k, kn, sums); break;
+                case 4: dot_cols(a, t, 4, m, n, cols, k, kn, sums); break;
+#if DOT_MR > 4
+                case 5: dot_cols(a, t, 5, m, n, cols, k, kn, sums); break;
+                case 6: dot_cols(a, t, 6, m, n, cols, k, kn, sums); break;
+                case 7: dot_cols(a, t, 7, m, n, cols, k, kn, sums); break;
+                case 8: dot_cols(a, t, 8, m, n, cols, k, kn, sums); break;
+#endif
+                }
+                dot_reduce(a, t, mr, m, n, cols, k == 0, k + kn == a->k, sums,
+                           scratch + at.sums + (size_t) m * PS_LIN_GROUP);
+            }
+        }
+    }
+}
+
+/* ---- many rows: lanes along n */
+
+/* VL rows of a matrix, the first `rows` of them real, from k on: transposed, so that r[c] is class c. */
+PS_INLINE void load_block(enum ps_dtype t, const char *p, size_t ld_bytes, uint32_t rows,
+                          uint32_t k, uint32_t cnt, vf r[VL])
+{
+    if (rows == VL && cnt == VL)
+        for (uint32_t i = 0; i < VL; i++) r[i] = vf_w(t, p + i * ld_bytes, k);
+    else
+        for (uint32_t i = 0; i < VL; i++)
+            r[i] = i < rows ? vf_w_part(t, p + i * ld_bytes, k, cnt) : vf_zero();
+    vf_transpose(r);
+}
+
+/* panel[c*stride + j*NT + n] = w[n0+n, k0 + j*VL + c], zero for columns from `cols` on. */
+PS_INLINE void panel_fill(const struct ps_linear *a, enum ps_dtype t, uint32_t n0, uint32_t cols,
+                          uint32_t k0, uint32_t kn, float *panel, size_t stride)
+{
+    const size_t sz = t == PS_F32 ? 4 : 2, ld = (size_t) a->k * sz;
+    const char *w = (const char *) a->w + ((size_t) n0 * a->k + k0) * sz;
+    for (uint32_t g = 0; g < NTV; g++, w += VL * ld) {
+        const uint32_t rows = cols <= g * VL ? 0 : cols - g * VL < VL ? cols - g * VL : VL;
+        float *p = panel + g * VL;
+        for (uint32_t k = 0; k < kn; k += VL, p += NT) {
+            const uint32_t cnt = kn - k < VL ? kn - k : VL;
+            vf r[VL];
+            load_block(t, w, ld, rows, k, cnt, r);
+            if (k * sz % 64 == 0)
+                for (uint32_t i = 0; i < VL; i++) prefetch_far(w, (VL + i) * ld + k * sz);
+            if (cnt == VL)
+                for (uint32_t c = 0; c < VL; c++) vf_store(p + c * stride, r[c]);
+            else
+                for (uint32_t c = 0; c < VL; c++)
+                    if (c < cnt) vf_store(p + c * stride, r[c]);
+        }
+    }
+}
+
+/* The same for mr <= VL rows of x: xp[c*stride + j*mr + m]. A store spills into the next j, which follows, or into
+ * the pad at the end of the class. */
+PS_INLINE void pack_rows(const float *x, size_t ldx, uint32_t mr, uint32_t kn, float *xp,
+                         size_t stride)
+{
+    for (uint32_t h = 0; h < mr; h += VL) {
+        const uint32_t rows = mr - h < VL ? mr - h : VL;
+        float *p = xp + h;
+        for (uint32_t k = 0; k < kn; k += VL, p += mr) {
+            const uint32_t cnt = kn - k < VL ? kn - k : VL;
+            vf r[VL];
+            if (cnt == VL)
+                for (uint32_t i = 0; i < VL; i++)
+                    r[i] = i < rows ? vf_load(x + (h + i) * ldx + k) : vf_zero();
+            else
+                for (uint32_t i = 0; i < VL; i++)
+                    r[i] = i < rows ? vf_load_part(x + (h + i) * ldx + k, cnt) : vf_zero();
+            vf_transpose(r);
+            for (uint32_t c = 0; c < VL; c++)
+                if (c < cnt) vf_store(p + c * stride, r[c]);
+        }
+    }
+}
+
+/* One class: sums[m*NT + n] (+)= chain over j. */
+PS_INLINE void panel_chain(int mr, const float *xp, const float *panel, uint32_t jn, float *sums,
+                           bool first)
+{
+    vf acc[MR][NTV];
+    for (int m = 0; m < mr; m++)
+        for (int v = 0; v < NTV; v++) acc[m][v] = vf_zero();
+    for (uint32_t j = 0; j < jn; j++, xp += mr, panel += NT) {
+        vf b[NTV];
+        for (int v = 0; v < NTV; v++) b[v] = vf_load(panel + v * VL);
+        for (int m = 0; m < mr; m++) {
+            const vf x = vf_set1(xp[m]);
+            for (int v = 0; v < NTV; v++) acc[m][v] = vf_fma(x, b[v], acc[m][v]);
+        }
+    }
+    for (int m = 0; m < mr; m++)
+        for (int v = 0; v < NTV; v++) {
+            float *s = sums + m * NT + v * VL;
+            vf_store(s, vf_add(first ? vf_zero() : vf_load(s), acc[m][v]));
+        }
+}
+
+struct panel_tile {
+    const float *xp, *panel;
+    size_t xp_stride, panel_stride;
+    uint32_t kn;
+    float *sums;
+    bool first;
+};
+PS_INLINE void panel_tile_run(int mr, const struct panel_tile *p)
+{
+    for (uint32_t c = 0; c < VL; c++) {
+        const uint32_t jn = p->kn > c ? (p->kn - c + VL - 1) / VL : 0;
+        panel_chain(mr, p->xp + c * p->xp_stride, p->panel + c * p->panel_stride, jn, p->sums,
+                    p->first && c == 0);
+    }
+}
+#define PANEL_TILE(mr)                                                                \
+    static __attribute__((noinline)) void panel_tile_##mr(const struct panel_tile *p) \
+    {                                                                                 \
+        panel_tile_run(mr, p);                                                        \
+    }
+PANEL_TILES(PANEL_TILE)
+static void (*const panel_tiles[MR + 1])(const struct panel_tile *) = {
+#define PANEL_TILE_ROW(mr) [mr] = panel_tile_##mr,
+    PANEL_TILES(PANEL_TILE_ROW)
+};
+
+/* One chunk of rows of x, and how it is cut into tiles. */
+struct chunk {
+    uint32_t m0, rows, blocks;
+    size_t jn; /* vectors k of the current block, rounded up */
+    float *xp;
+};
+PS_INLINE uint32_t chunk_row(const struct chunk *c, uint32_t b)
+{
+    return (uint32_t) ((uint64_t) c->rows * b / c->blocks);
+}
+PS_INLINE float *chunk_xp(const struct chunk *c, uint32_t b) /* classes are jn*mr + VL apart */
+{
+    return c->xp + VL * (c->jn * chunk_row(c, b) + (size_t) b * VL);
+}
+
+PS_INLINE void panel_block(const struct ps_linear *a, enum ps_dtype t, const struct chunk *ch,
+                           uint32_t n, uint32_t n_end, uint32_t k, uint32_t kn, float *panel,
+                           float *sums, bool keep)
+{
+    const uint32_t cols = n_end - n < NT ? n_end - n : NT;
+    struct panel_tile p = {
+        .panel = panel, .panel_stride = ch->jn * NT + PS_LIN_PAD, .kn = kn, .first = k == 0
+    };
+    panel_fill(a, t, n, cols, k, kn, panel, p.panel_stride);
+    for (uint32_t b = 0; b < ch->blocks; b++) {
+        const uint32_t m = chunk_row(ch, b), mr = chunk_row(ch, b + 1) - m;
+        p.xp = chunk_xp(ch, b);
+        p.xp_stride = ch->jn * mr + VL;
+        p.sums = keep ? sums + (size_t) m * NT : sums;
+        panel_tiles[mr](&p);
+        if (k + kn < a->k) continue;
+        for (uint32_t i = 0; i < mr; i++)
+            for (uint32_t v = 0; v * VL < cols; v++)
+                finish(a, t, ch->m0 + m + i, n + v * VL, vf_load(p.sums + i * NT + v * VL),
+                       cols - v * VL);
+    }
+}
+
+PS_INLINE void panel_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_begin,
+                          uint32_t n_end, float *scratch)
+{
+    const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
+    const uint32_t chunks = (a->m + PS_LIN_MC - 1) / PS_LIN_MC;
+    const bool one_block = a->k <= PS_LIN_KB;
+    const uint32_t step = one_block ? n_end - n_begin : PS_LIN_NC;
+    for (uint32_t c = 0; c < chunks; c++)
+        for (uint32_t n0 = n_begin; n0 < n_end; n0 += step) {
+            const uint32_t n1 = n_end - n0 < step ? n_end : n0 + step;
+            struct chunk ch = { .m0 = (uint32_t) ((uint64_t) a->m * c / chunks),
+                                .xp = scratch + at.x };
+            ch.rows = (uint32_t) ((uint64_t) a->m * (c + 1) / chunks) - ch.m0;
+            ch.blocks = (ch.rows + MR - 1) / MR;
+            for (uint32_t k = 0; k < a->k; k += PS_LIN_KB) {
+                const uint32_t kn = a->k - k < PS_LIN_KB ? a->k - k : PS_LIN_KB;
+                ch.jn = (kn + VL - 1) / VL;
+                for (uint32_t b = 0; b < ch.blocks; b++) {
+                    const uint32_t m = chunk_row(&ch, b), mr = chunk_row(&ch, b + 1) - m;
+                    pack_rows(a->x + (size_t) (ch.m0 + m) * a->ldx + k, a->ldx, mr, kn,
+                              chunk_xp(&ch, b), ch.jn * mr + VL);
+                }
+                for (uint32_t n = n0; n < n1; n += NT)
+                    panel_block(a, t, &ch, n, n1, k, kn, scratch + at.panel,
+                                scratch + at.sums + (one_block ? 0 : (size_t) (n - n0) * ch.rows),
+                                !one_block);
+            }
+        }
+}
+
+/* One function per type: the type is a constant in everything inlined into it. */
+#define LINEAR_TYPE(t)                                                                           \
+    static __attribute__((noinline)) void dot_span_##t(const struct ps_linear *a, uint32_t n0,   \
+                                                       uint32_t n1, float *scratch)              \
+    {                                                                                            \
+        dot_span(a, t, n0, n1, scratch);                                                         \
+    }                                                                                            \
+    static __attribute__((noinline)) void panel_span_##t(const struct ps_linear *a, uint32_t n0, \
+                                                         uint32_t n1, float *scratch)            \
+    {                                                                                            \
+        panel_span(a, t, n0, n1, scratch);                                                       \
+    }
+LINEAR_TYPE(PS_F32)
+LINEAR_TYPE(PS_F16)
+LINEAR_TYPE(PS_BF16)
+
+static inline int linear_run(const struct ps_linear *a, const struct ps_span *span)
+{
+    typedef void span_fn(const struct ps_linear *, uint32_t, uint32_t, float *);
+    static span_fn *const dot[] = {
+        [PS_F32] = dot_span_PS_F32, [PS_F16] = dot_span_PS_F16, [PS_BF16] = dot_span_PS_BF16
+    };
+    static span_fn *const panel[] = {
+        [PS_F32] = panel_span_PS_F32, [PS_F16] = panel_span_PS_F16, [PS_BF16] = panel_span_PS_BF16
+    };
+    const uint64_t end = span->end * PS_LINEAR_UNIT;
+    const uint32_t n0 = (uint32_t) (span->begin * PS_LINEAR_UNIT),
+                   n1 = end < a->n ? (uint32_t) end : a->n;
+    if (n0 < n1) (a->m <= PS_LIN_DOT_MAX ? dot : panel)[a->wtype](a, n0, n1, span->scratch);
+    return 0;
+}
+
+/* Rows with types that have no code here go to the next slower row. */
+static inline bool linear_takes(const void *args)
+{
+    const struct ps_linear *a = args;
+    return a->wtype == PS_F32 || a->wtype == PS_F16 || a->wtype == PS_BF16;
+}
+#endif
