@@ -22,6 +22,11 @@ struct ps_job_stats {
     bool scores_prompts;                    /* some line wants echo + logprobs */
 };
 
+/* What the links do, in bytes/s and flop/s, for choosing among plans; 0 = a cautious guess. */
+struct ps_rates {
+    double disk_read, disk_write, dram, gemm;
+};
+
 struct ps_plan_req {
     const struct ps_packed *model;
     struct ps_job_stats job;
@@ -31,6 +36,7 @@ struct ps_plan_req {
     struct ps_kv_config kv_config;                            /* policy, budget, type */
     unsigned threads;
     uint32_t prefetch; /* layers read ahead; 0 = auto */
+    struct ps_rates rates;
 };
 
 struct ps_plan {
@@ -43,6 +49,7 @@ struct ps_plan {
     /* realised placement */
     uint64_t weight_bytes[PS_TIER__COUNT], kv_bytes[PS_TIER__COUNT], hidden_bytes[PS_TIER__COUNT];
     uint64_t host_bytes, disk_bytes; /* all that is taken */
+    double predicted_s;              /* of the whole job, from the rates alone */
     struct ps_plan_detail *detail;   /* the scheduler's: placement per chunk and slab */
 };
 
