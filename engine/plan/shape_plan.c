@@ -75,7 +75,7 @@ static uint32_t ring_slots(const struct ps_packed *m, const uint8_t *tier, uint3
     }
     uint32_t ahead = prefetch * ((all + groups - 1) / groups);
     if (ahead < 2) ahead = 2;
-    return (uint32_t) min64(most + ahead, 2 * (uint64_t) all);
+    return (uint32_t) min64(most + ahead, all); /* at most: then a chunk is never there twice */
 }
 
 /* ---- placement */

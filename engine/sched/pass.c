@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/sched/sched.h"
+
+float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
+{
+    if (a == PS_A_NONE) return NULL;
+    if (a == PS_A_X) return p->x + (size_t) p->row0 * s->shape->hidden;
+    if (a == PS_A_LOGITS) return s->l.logits;
+    return s->l.act[a];
+}
+
+struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
+{
+    if (a == PS_A_X) return p->x_buf;
+    if (a == PS_A_LOGITS) return &s->logits;
+    return &s->act[a];
+}
+
+/* A vector of a group (norm, bias) and its buffer; both NULL when the step has none. */
+static struct ps_part vector(struct ps_sched *s, uint32_t group, enum ps_role role)
+{
+    const struct ps_packed_tensor *t = role ? ps_weights_tensor(s, group, role) : NULL;
+    return t ? ps_weights_part(s, t, t->first_chunk) : (struct ps_part) { 0 };
+}
+
+static int step_norm(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p, uint32_t group)
+{
+    struct ps_part w = vector(s, group, t->w), b = vector(s, group, t->b);
+    uint32_t cols = ps_actv_width(s->shape, t->in);
+    struct ps_layernorm args = { .y = ps_pass_act(s, p, t->out),
+                                 .x = ps_pass_act(s, p, t->in),
+                                 .w = w.p,
+                                 .b = b.p,
+                                 .rows = p->rows,
+                                 .cols = cols,
+                                 .ldx = cols,
+                                 .ldy = cols,
+                                 .eps = s->shape->eps,
+                                 .dtype = s->m->dtype };
+    struct ps_use uses[4] = { { w.buf, false },
+                              { b.buf, false },
+                              { ps_pass_buf(s, p, t->in), false },
+                              { ps_pass_buf(s, p, t->out), true } };
+    return ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_layernorm, &args, uses, 4);
+}
+
+/* One task per chunk of the matrix: the first can start while the last is still on its way. */
+static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p, uint32_t group)
+{
+    const struct ps_packed_tensor *w = ps_weights_tensor(s, group, t->w);
+    struct ps_part bias = vector(s, group, t->b);
+    const float *res = ps_pass_act(s, p, t->residual);
+    float *out = ps_pass_act(s, p, t->out);
+    uint32_t ldy = ps_actv_width(s->shape, t->out);
+    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks; c++) {
+        struct ps_part part = ps_weights_part(s, w, c);
+        struct ps_linear args = { .y = out + part.row0,
+                                  .x = ps_pass_act(s, p, t->in),
+                                  .w = part.p,
+                                  .bias = bias.p ? bias.p + part.row0 * ps_dtype_bytes(w->dtype) : NULL,
+                                  .residual = res ? res + part.row0 : NULL,
+                                  .m = p->rows,
+                                  .n = part.rows,
+                                  .k = w->t.cols,
+                                  .ldx = w->t.cols,
+                                  .ldy = ldy,
+                                  .ldr = ldy,
+                                  .wtype = w->dtype,
+                                  .act = t->act };
+        struct ps_use uses[5] = { { part.buf, false },
+                                  { ps_pass_buf(s, p, t->in), false },
+                                  { ps_pass_buf(s, p, t->out), true } };
+        unsigned n = 3;
+        if (bias.buf) uses[n++] = (struct ps_use) { bias.buf, false };
+        if (res && t->residual != t->out) uses[n++] = (struct ps_use) { ps_pass_buf(s, p, t->residual), false };
+        int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_linear, &args, uses, n);
+        if (r < 0) return r;
+    }
+    return 0;
+}
+
+static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p)
+{
+    bool tokens = t->op == PS_STEP_TOKENS;
+    const struct ps_packed_tensor *w = ps_weights_tensor(s, 0, t->w);
+    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks; c++) {
+        struct ps_part part = ps_weights_part(s, w, c);
+        struct ps_embed args = { .y = ps_pass_act(s, p, t->out),
+                                 .table = part.p,
+                                 .ids = (tokens ? p->ids : p->ids_pos) + p->row0,
+                                 .rows = p->rows,
+                                 .cols = w->t.cols,
+                                 .ldy = ps_actv_width(s->shape, t->out),
+                                 .row0 = part.row0,
+                                 .n_rows = part.rows,
+                                 .ids_add = tokens ? 0 : s->shape->position_add,
+                                 .dtype = w->dtype,
+                                 .add = t->add };
+        struct ps_use uses[3] = { { part.buf, false },
+                                  { p->ids_buf, false },
+                                  { ps_pass_buf(s, p, t->out), true } };
+        int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_embed, &args, uses, 3);
+        if (r < 0) return r;
+    }
+    return 0;
+}
+
+int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p, uint32_t group)
+{
+    s->dev->tag = group << 16 | p->mb;
+    for (unsigned i = 0; i < list->n; i++) {
+        const struct ps_step *t = &list->s[i];
+        int r = 0;
+        switch (t->op) {
+        case PS_STEP_TOKENS:
+        case PS_STEP_POSITIONS: r = step_embed(s, t, p); break;
+        case PS_STEP_NORM: r = step_norm(s, t, p, group); break;
+        case PS_STEP_LINEAR: r = step_linear(s, t, p, group); break;
+        case PS_STEP_ATTENTION: r = ps_attention(s, p); break;
+        }
+        if (r < 0) return r;
+    }
+    return 0;
+}
+
+/* The pass after (layer, k), for what is read ahead. */
+static int ahead(struct ps_sched *s, uint32_t layer, uint32_t k)
+{
+    uint32_t k2 = (k + 1) % s->plan->micro_batches, layer2 = layer + (k2 == 0);
+    int r = ps_hidden_ahead(s, k2);
+    return r < 0 ? r : ps_kv_ahead(s, layer2, k2);
+}
+
+int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
+{
+    struct ps_mb *b = &s->mb[k];
+    struct ps_pass p = { .layer = layer, .mb = k };
+    if (!b->n_rows) {
+        if (ps_kv_on_disk(s, layer, k)) ps_kv_skip(s);
+        return 0;
+    }
+    int r = ps_hidden_acquire(s, k, false, &p);
+    if (!r) r = ps_kv_acquire(s, layer, k, &p);
+    if (!r) r = ahead(s, layer, k);
+    for (; !r && p.row0 < b->n_rows; p.row0 += p.rows) {
+        p.rows = b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
+        r = ps_pass_steps(s, &s->layer, &p, layer + 1);
+    }
+    if (!r) r = ps_kv_release(s, &p);
+    if (!r) r = ps_hidden_release(s, &p);
+    return r;
+}
