@@ -3,6 +3,8 @@
 #include "kernels/x86/x86_rows.h"
 
 const struct ps_kern ps_kern_table_avx2[] = {
+    PS_X86_ROW(embed, avx2, PS_CPU_AVX2),
+    PS_X86_ROW(layernorm, avx2, PS_CPU_AVX2),
     { .op = PS_OP_linear,
       .name = "linear_avx2",
       .place = PS_PLACE_HOST,

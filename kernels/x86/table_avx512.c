@@ -3,6 +3,8 @@
 #include "kernels/x86/x86_rows.h"
 
 const struct ps_kern ps_kern_table_avx512[] = {
+    PS_X86_ROW(embed, avx512, PS_CPU_AVX512),
+    PS_X86_ROW(layernorm, avx512, PS_CPU_AVX512),
     { .op = PS_OP_linear,
       .name = "linear_avx512",
       .place = PS_PLACE_HOST,

@@ -10,6 +10,10 @@
         .run = ps_##o##_##isa                                                        \
     }
 
+int ps_embed_avx2(const void *args, const struct ps_span *span);
+int ps_layernorm_avx2(const void *args, const struct ps_span *span);
+int ps_embed_avx512(const void *args, const struct ps_span *span);
+int ps_layernorm_avx512(const void *args, const struct ps_span *span);
 int ps_linear_avx2(const void *args, const struct ps_span *span);
 bool ps_linear_avx2_takes(const void *args);
 int ps_linear_avx512(const void *args, const struct ps_span *span);
