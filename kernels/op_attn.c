@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Units, scratch and cost of the attention, KV and sampling ops. */
+#include "kernels/attn_scratch.h"
 #include "kernels/op_info.h"
 
 static double kv_bytes(enum ps_dtype t, double elems) { return elems * (double) ps_dtype_bytes(t); }
@@ -38,9 +39,11 @@ static struct ps_cost attn_prompt_cost(const void *args)
     }
     return c;
 }
+static size_t attn_prompt_scratch(const void *args) { return ps_prompt_scratch(args); }
 const struct ps_op_info ps_op_info_attn_prompt = {
     .args_size = sizeof(struct ps_attn_prompt),
     .units = attn_prompt_units,
+    .scratch = attn_prompt_scratch,
     .cost = attn_prompt_cost,
 };
 
@@ -62,9 +65,11 @@ static struct ps_cost attn_decode_cost(const void *args)
     }
     return c;
 }
+static size_t attn_decode_scratch(const void *args) { return ps_decode_scratch(args); }
 const struct ps_op_info ps_op_info_attn_decode = {
     .args_size = sizeof(struct ps_attn_decode),
     .units = attn_decode_units,
+    .scratch = attn_decode_scratch,
     .cost = attn_decode_cost,
 };
 
@@ -86,9 +91,11 @@ static struct ps_cost kv_compact_cost(const void *args)
     }
     return c;
 }
+static size_t kv_compact_scratch(const void *args) { return ps_compact_scratch(args); }
 const struct ps_op_info ps_op_info_kv_compact = {
     .args_size = sizeof(struct ps_kv_compact),
     .units = kv_compact_units,
+    .scratch = kv_compact_scratch,
     .cost = kv_compact_cost,
 };
 
@@ -118,8 +125,10 @@ static struct ps_cost sample_cost(const void *args)
     const double n = (double) a->n_rows * a->vocab;
     return (struct ps_cost) { .flops = 4 * n, .bytes = 4 * n };
 }
+static size_t sample_scratch(const void *args) { return ps_sample_scratch(args); }
 const struct ps_op_info ps_op_info_sample = {
     .args_size = sizeof(struct ps_sample),
     .units = sample_units,
+    .scratch = sample_scratch,
     .cost = sample_cost,
 };

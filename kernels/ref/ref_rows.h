@@ -7,5 +7,11 @@
 int ps_embed_ref(const void *args, const struct ps_span *span);
 int ps_layernorm_ref(const void *args, const struct ps_span *span);
 int ps_linear_ref(const void *args, const struct ps_span *span);
+int ps_kv_round_ref(const void *args, const struct ps_span *span);
+int ps_attn_prompt_ref(const void *args, const struct ps_span *span);
+int ps_attn_decode_ref(const void *args, const struct ps_span *span);
+int ps_kv_compact_ref(const void *args, const struct ps_span *span);
+int ps_kv_replay_ref(const void *args, const struct ps_span *span);
+int ps_sample_ref(const void *args, const struct ps_span *span);
 int ps_call_ref(const void *args, const struct ps_span *span);
 #endif
