@@ -15,9 +15,9 @@ int64_t ps_faults_result(struct ps_faults *f, int64_t result)
 {
     if (!f->short_every && !f->intr_every) return result;
     uint64_t n = atomic_fetch_add(&f->answers, 1) + 1, x = ps_faults_hash(f->seed, n);
-    if (f->intr_every && n % f->intr_every == 0) return x & 1 ? -EINTR : -EAGAIN;
+    if (f->intr_every && (x >> 8) % f->intr_every == 0) return x & 1 ? -EINTR : -EAGAIN;
     /* Shorter by any number of bytes: with O_DIRECT the rest then starts at the aligned byte below. */
-    if (f->short_every && n % f->short_every == 0 && result > 1)
+    if (f->short_every && (x >> 32) % f->short_every == 0 && result > 1)
         return 1 + (int64_t) (x % (uint64_t) (result - 1));
     return result;
 }

@@ -11,6 +11,29 @@ unsigned ps_numa_nodes(void)
     return n > 0 ? (unsigned) n : 1;
 }
 
+/* libnuma's own parser prints to stderr. */
+static bool parse_nodes(const char *s, struct bitmask *m)
+{
+    const unsigned n = ps_numa_nodes();
+    if (!strcmp(s, "all")) {
+        for (unsigned i = 0; i < n; i++) (void) numa_bitmask_setbit(m, i);
+        return true;
+    }
+    for (char *end;; s = end + 1) {
+        if (*s < '0' || *s > '9') return false;
+        unsigned long a = strtoul(s, &end, 10), b = a;
+        if (*end == '-') {
+            s = end + 1;
+            if (*s < '0' || *s > '9') return false;
+            b = strtoul(s, &end, 10);
+        }
+        if (a > b || b >= n || b >= m->size) return false;
+        for (; a <= b; a++) (void) numa_bitmask_setbit(m, (unsigned) a);
+        if (!*end) return true;
+        if (*end != ',') return false;
+    }
+}
+
 int ps_numa_bind(void *p, size_t len_bytes, const char *nodes, struct ps_detail *dt)
 {
     if (numa_available() < 0)
@@ -19,12 +42,14 @@ int ps_numa_bind(void *p, size_t len_bytes, const char *nodes, struct ps_detail 
             "NUMA nodes \"%s\" were asked for, but this kernel has no NUMA support; leave "
             "the option out",
             nodes);
-    struct bitmask *m = numa_parse_nodestring(nodes);
-    if (!m)
-        return ps_fail(dt, -EINVAL,
+    struct bitmask *m = numa_allocate_nodemask();
+    if (!m || !parse_nodes(nodes, m)) {
+        if (m) numa_bitmask_free(m);
+        return ps_fail(dt, m ? -EINVAL : -ENOMEM,
                        "\"%s\" names no memory nodes of this machine (it has %u); expected "
-                       "something like \"0\" or \"0-1\"",
+                       "something like \"0\", \"0-1\" or \"all\"",
                        nodes, ps_numa_nodes());
+    }
     int mode = numa_bitmask_weight(m) > 1 ? MPOL_INTERLEAVE : MPOL_BIND;
     int r = mbind(p, len_bytes, mode, m->maskp, m->size + 1, 0) < 0 ? -errno : 0;
     numa_bitmask_free(m);

@@ -5,8 +5,8 @@
  *     flip:N                    one bit of what the Nth read brought is wrong
  *     delay:US                  every transfer is held back for up to US microseconds
  *     reorder                   what is complete is handed out in any order
- *     short:N                   every Nth answer of the kernel is cut short (N >= 2)
- *     intr:N                    every Nth answer is EINTR or EAGAIN instead (N >= 2)
+ *     short:N                   one in N answers of the kernel, drawn at random, is cut short (N >= 2)
+ *     intr:N                    one in N answers is EINTR or EAGAIN instead (N >= 2)
  *     seed:S                    for all that is random (default 1)
  *
  * short and intr act below a store's own retries, in the stores on files; the others in the fault store

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 /* A transfer that makes no progress is asked for again, but not for ever. */
-enum { ALIGN = 4096, ALIGN_BUFFERED = 512, TRIES = 16, TRIES_BUSY = 10000 };
+enum { ALIGN = 4096, ALIGN_BUFFERED = 512, TRIES = 64, TRIES_BUSY = 10000 };
 
 uint32_t ps_dio_align(int fd)
 {
