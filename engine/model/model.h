@@ -34,6 +34,8 @@ struct ps_shape {
  * types, activations other than relu, absurd or inconsistent sizes. */
 int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_shape *ret,
                    struct ps_detail *dt) ps_must_check;
+/* config.json's model_type: "opt". */
+const char *ps_family_name(enum ps_family f);
 /* From FOLDER/config.json, or from a file if `path` is one. */
 int ps_shape_read(const char *path, struct ps_shape *ret, struct ps_detail *dt) ps_must_check;
 

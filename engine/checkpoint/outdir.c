@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A folder that appears under its name only when everything in it is on the disk. */
+#include "engine/base/ps_mem.h"
+#include "engine/checkpoint/pack_write.h"
+#include "engine/checkpoint/source.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#ifndef RENAME_NOREPLACE
+enum { RENAME_NOREPLACE = 1, RENAME_EXCHANGE = 2 };
+#endif
+#define COPY_BYTES_MAX (1ull << 30)
+
+static int path_error(struct ps_detail *dt, int e, const char *what, const char *path)
+{
+    return ps_fail(dt, -e, "%s: %s: %s", path, what, strerror(e));
+}
+
+/* Syncs the folder that `path` stands in (self: the folder itself). */
+static int sync_folder(const char *path, bool self, struct ps_detail *dt)
+{
+    char parent[PATH_MAX];
+    (void) snprintf(parent, sizeof parent, "%s", path);
+    if (!self) {
+        char *slash = strrchr(parent, '/');
+        if (!slash)
+            (void) snprintf(parent, sizeof parent, ".");
+        else
+            slash[slash == parent] = 0;
+    }
+    ps_auto_close int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return path_error(dt, errno, "cannot be opened", parent);
+    if (fsync(fd) < 0 && errno != EINVAL) return path_error(dt, errno, "fsync", parent);
+    return 0;
+}
+
+/* Only files: a folder in there is somebody's, and stays. Returns 0 when the folder is gone. */
+static int remove_flat(const char *path)
+{
+    DIR *d = opendir(path);
+    if (!d) return errno == ENOENT ? 0 : -errno;
+    const struct dirent *e;
+    while ((e = readdir(d)))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            (void) unlinkat(dirfd(d), e->d_name, 0);
+    (void) closedir(d);
+    return rmdir(path) < 0 ? -errno : 0;
+}
+
+static bool is_empty(const char *path)
+{
+    DIR *d = opendir(path);
+    if (!d) return false;
+    int n = 0;
+    const struct dirent *e;
+    while ((e = readdir(d))) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    (void) closedir(d);
+    return n == 0;
+}
+
+/* Tells of folders that a killed run left beside dst. */
+static void warn_leftovers(const char *dst, void (*warn)(void *ud, const char *text), void *ud)
+{
+    char parent[PATH_MAX], text[PATH_MAX + 400];
+    const char *slash = strrchr(dst, '/'), *base = slash ? slash + 1 : dst;
+    if (!warn) return;
+    (void) snprintf(parent, sizeof parent, "%.*s", slash ? (int) (slash - dst + 1) : 1,
+                    slash ? dst : ".");
+    DIR *d = opendir(parent);
+    const struct dirent *e;
+    size_t n = strlen(base);
+    while (d && (e = readdir(d)))
+        if (!strncmp(e->d_name, base, n) && !strncmp(e->d_name + n, ".partial.", 9)) {
+            (void) snprintf(text, sizeof text,
+                            "%s%s%s: left over from an interrupted conversion (or one that is "
+                            "running); remove it if none is",
+                            slash ? parent : "", "", e->d_name);
+            warn(ud, text);
+        }
+    if (d) (void) closedir(d);
+}
+
+static int check_dst(const char *dst, bool overwrite, bool *replace, struct ps_detail *dt)
+{
+    struct stat st;
+    *replace = false;
+    if (lstat(dst, &st) < 0)
+        return errno == ENOENT ? 0 : path_error(dt, errno, "cannot be looked at", dst);
+    if (!overwrite)
+        return ps_fail(dt, -EEXIST,
+                       "%s exists: give another name, or --overwrite to replace a packed model",
+                       dst);
+    if (!S_ISDIR(st.st_mode))
+        return ps_fail(dt, -EEXIST, "%s is not a folder and is not replaced", dst);
+    if (!ps_pack_is(dst) && !is_empty(dst))
+        return ps_fail(dt, -EEXIST,
+                       "%s is not a packed model: it is not replaced, even with --overwrite; "
+                       "remove it yourself or give another name",
+                       dst);
+    *replace = true;
+    return 0;
+}
+
+int ps_outdir_begin(const char *dst, bool overwrite, struct ps_outdir *ret,
+                    void (*warn)(void *ud, const char *text), void *ud, struct ps_detail *dt)
+{
+    size_t n = strlen(dst);
+    while (n > 1 && dst[n - 1] == '/') n--;
+    if (n == 0 || n > PATH_MAX - 256) return ps_fail(dt, -EINVAL, "DST: not a usable path");
+    ps_auto_free char *name = ps_calloc(n + 1, 1), *tmp = ps_calloc(n + 64, 1);
+    if (!name || !tmp) return ps_fail(dt, -ENOMEM, "out of memory");
+    memcpy(name, dst, n);
+    int r = check_dst(name, overwrite, &ret->replace, dt);
+    if (r < 0) return r;
+    warn_leftovers(name, warn, ud);
+    for (int k = 0;; k++) {
+        (void) snprintf(tmp, n + 64, k ? "%s.partial.%ld.%d" : "%s.partial.%ld", name,
+                        (long) getpid(), k);
+        if (mkdir(tmp, 0777) == 0) break;
+        if (errno != EEXIST || k == 100)
+            return path_error(dt, errno, "the folder cannot be made", tmp);
+    }
+    ret->dst = PS_TAKE(name);
+    ret->tmp = PS_TAKE(tmp);
+    return 0;
+}
+
+static int open_new(const struct ps_outdir *d, const char *name, char *path, size_t cap,
+                    int *ret_fd, struct ps_detail *dt)
+{
+    int n = snprintf(path, cap, "%s/%s", d->tmp, name);
+    if (n < 0 || (size_t) n >= cap) return ps_fail(dt, -ENAMETOOLONG, "%s: too long", d->tmp);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return path_error(dt, errno, "cannot be made", path);
+    *ret_fd = fd;
+    return 0;
+}
+
+static int write_all(int fd, const char *path, const void *bytes, size_t n, struct ps_detail *dt)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t w = write(fd, (const char *) bytes + done, n - done);
+        if (w < 0 && errno == EINTR) continue;
+        if (w < 0) return path_error(dt, errno, "write", path);
+        done += (size_t) w;
+    }
+    return 0;
+}
+
+int ps_outdir_put(const struct ps_outdir *d, const char *name, const void *bytes, size_t n,
+                  struct ps_detail *dt)
+{
+    char path[PATH_MAX];
+    ps_auto_close int fd = -EBADF;
+    int r = open_new(d, name, path, sizeof path, &fd, dt);
+    if (r < 0 || (r = write_all(fd, path, bytes, n, dt)) < 0) return r;
+    return fsync(fd) < 0 ? path_error(dt, errno, "fsync", path) : 0;
+}
+
+int ps_outdir_copy(const struct ps_outdir *d, const char *folder, const char *name,
+                   struct ps_detail *dt)
+{
+    char from[PATH_MAX], path[PATH_MAX], buf[16384];
+    struct stat st;
+    int n = snprintf(from, sizeof from, "%s/%s", folder, name);
+    if (n < 0 || (size_t) n >= sizeof from)
+        return ps_fail(dt, -ENAMETOOLONG, "%s: too long", folder);
+    ps_auto_close int in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (in < 0) return errno == ENOENT ? 0 : path_error(dt, errno, "cannot be opened", from);
+    if (fstat(in, &st) < 0) return path_error(dt, errno, "fstat", from);
+    if (!S_ISREG(st.st_mode) || (uint64_t) st.st_size > COPY_BYTES_MAX)
+        return ps_fail(dt, -PS_EFORMAT, "%s is no regular file of a plausible size", from);
+    ps_auto_close int fd = -EBADF;
+    int r = open_new(d, name, path, sizeof path, &fd, dt);
+    if (r < 0) return r;
+    for (uint64_t total = 0;;) {
+        ssize_t got = read(in, buf, sizeof buf);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return path_error(dt, errno, "read", from);
+        if (got == 0) break;
+        if ((total += (uint64_t) got) > COPY_BYTES_MAX)
+            return ps_fail(dt, -PS_EFORMAT, "%s grows while it is read", from);
+        if ((r = write_all(fd, path, buf, (size_t) got, dt)) < 0) return r;
+    }
+    return fsync(fd) < 0 ? path_error(dt, errno, "fsync", path) : 0;
+}
+
+static int rename2(const char *from, const char *to, unsigned flags)
+{
+#ifdef SYS_renameat2
+    if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags) == 0) return 0;
+    return -errno;
+#else
+    return -ENOSYS;
+#endif
+}
+
+/* Two folders change names; where the file system cannot do that at once, the old one is put aside first and its new name
+ * said if the second step fails, so that neither is ever lost. */
+static int exchange(struct ps_outdir *d, struct ps_detail *dt)
+{
+    int r = rename2(d->tmp, d->dst, RENAME_EXCHANGE);
+    if (r == 0) return 0;
+    if (r != -EINVAL && r != -ENOSYS) return path_error(dt, -r, "rename", d->dst);
+    char old[PATH_MAX];
+    (void) snprintf(old, sizeof old, "%s.old.%ld", d->dst, (long) getpid());
+    if (rename(d->dst, old) < 0) return path_error(dt, errno, "rename", d->dst);
+    if (rename(d->tmp, d->dst) < 0) {
+        int e = errno;
+        if (rename(old, d->dst) < 0)
+            return ps_fail(dt, -e, "%s: rename: %s; the earlier model is now %s", d->dst,
+                           strerror(e), old);
+        return path_error(dt, e, "rename", d->dst);
+    }
+    if (rename(old, d->tmp) < 0)
+        return path_error(dt, errno, "the earlier model cannot be renamed", old);
+    return 0;
+}
+
+int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *text), void *ud,
+                     struct ps_detail *dt)
+{
+    int r = sync_folder(d->tmp, true, dt);
+    if (r < 0) return r;
+    if (d->replace) {
+        if ((r = exchange(d, dt)) < 0) return r;
+    } else {
+        r = rename2(d->tmp, d->dst, RENAME_NOREPLACE);
+        struct stat st;
+        if (r == -EINVAL || r == -ENOSYS) /* an older file system: a small race remains */
+            r = lstat(d->dst, &st) == 0 ? -EEXIST : rename(d->tmp, d->dst) < 0 ? -errno : 0;
+        if (r < 0) return path_error(dt, -r, "rename", d->dst);
+    }
+    if (d->replace && (r = remove_flat(d->tmp)) < 0 && warn) {
+        char text[PATH_MAX + 200];
+        (void) snprintf(text, sizeof text, "%s: the earlier model could not be removed: %s", d->tmp,
+                        strerror(-r));
+        warn(ud, text);
+    }
+    free(d->tmp);
+    d->tmp = NULL;
+    return sync_folder(d->dst, false, dt);
+}
+
+void ps_outdir_done(struct ps_outdir *d, struct ps_detail *dt)
+{
+    int r = d->tmp ? remove_flat(d->tmp) : 0;
+    if (r < 0) (void) ps_fail_in(dt, r, "%s is left behind (%s)", d->tmp, strerror(-r));
+    free(d->tmp);
+    free(d->dst);
+    *d = (struct ps_outdir) { 0 };
+}

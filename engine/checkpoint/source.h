@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A checkpoint as it came: one or several files, and in them named tensors at known offsets. Readers of the formats
+ * (safetensors.c, torch.c) fill in the tensors; nothing here reads weights. */
+#ifndef PS_SOURCE_H
+#define PS_SOURCE_H
+#include "engine/base/ps_dtype.h"
+#include "engine/base/ps_err.h"
+#include "engine/base/ps_util.h"
+
+enum { PS_SRC_DIMS = 8, PS_SRC_TENSORS_MAX = 1 << 17, PS_SRC_FILES_MAX = 4096 };
+
+struct ps_src_tensor {
+    const char *name;       /* as in the file; the source owns it */
+    const char *dtype_name; /* as in the file */
+    int dtype;              /* enum ps_dtype, or -1: one that weights cannot have */
+    uint32_t file, ndim;
+    uint64_t dims[PS_SRC_DIMS];
+    uint64_t off, bytes; /* in the file */
+    bool strided;        /* not row-major in its storage: cannot be read as is */
+};
+
+struct ps_src_file {
+    char *path;
+    int fd;        /* buffered */
+    int fd_direct; /* O_DIRECT, or -1 */
+    uint64_t size;
+    char *text;       /* what names point into */
+    char *meta_pack;  /* safetensors: our own __metadata__ entries, NULL if absent */
+    char *meta_table; /* "chunks" */
+    size_t meta_table_len;
+    uint64_t data_off; /* safetensors: where tensors begin */
+    uint64_t hash;     /* of what describes the tensors */
+};
+
+struct ps_src {
+    struct ps_src_file *files;
+    uint32_t n_files;
+    struct ps_src_tensor *tensors; /* sorted by name once open */
+    size_t n_tensors, cap_tensors;
+    const char *format; /* "safetensors" or "PyTorch" */
+    uint64_t hash;      /* of all files' hashes and sizes */
+};
+
+/* A folder in Hugging Face layout (model.safetensors or pytorch_model.bin, or shards of either with their index), or a packed one. */
+int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt) ps_must_check;
+/* One file of either format. */
+int ps_src_open_file(const char *path, struct ps_src **ret, struct ps_detail *dt) ps_must_check;
+void ps_src_close(struct ps_src *s); /* takes NULL */
+static inline void ps_src_closep(struct ps_src **s) { ps_src_close(*s); }
+#define ps_auto_src ps_cleanup(ps_src_closep)
+
+/* NULL if there is none of that name. */
+const struct ps_src_tensor *ps_src_find(const struct ps_src *s, const char *name);
+/* "[2050, 256]" into buf. */
+const char *ps_src_dims(const struct ps_src_tensor *t, char *buf, size_t cap);
+
+/* For the readers: a zeroed tensor at the end of the list. */
+int ps_src_add(struct ps_src *s, struct ps_src_tensor **ret, struct ps_detail *dt) ps_must_check;
+/* Reads exactly n bytes of file f at off; a short file is an error that says so. */
+int ps_src_pread(const struct ps_src_file *f, void *buf, size_t n, uint64_t off,
+                 struct ps_detail *dt) ps_must_check;
+/* Opens each file once more, past the page cache, where its file system can do that. */
+void ps_src_direct(struct ps_src *s);
+/* As ps_src_pread, past the page cache if possible: the bytes end up at *ret inside `room`, which is aligned to 4 KiB and has
+ * n + 2 * 4 KiB bytes. Any thread. */
+int ps_src_read(const struct ps_src_file *f, void *room, size_t n, uint64_t off, const char **ret,
+                struct ps_detail *dt) ps_must_check;
+/* dims' product; false on overflow. */
+bool ps_src_numel(const uint64_t *dims, uint32_t n, uint64_t *ret);
+
+int ps_safetensors_read(struct ps_src *s, uint32_t file, struct ps_detail *dt) ps_must_check;
+int ps_torch_read(struct ps_src *s, uint32_t file, struct ps_detail *dt) ps_must_check;
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.json: what every family shares. */
+#include "engine/model/families.h"
+#include "engine/model/slurp.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CONFIG_BYTES_MAX = 1 << 20, CONFIG_DEPTH_MAX = 32 };
+
+static int field_type(const struct ps_config *c, const char *field, const char *want)
+{
+    return ps_fail(c->dt, -PS_EFORMAT, "%s: %s must be %s", c->path, field, want);
+}
+
+int ps_config_int(const struct ps_config *c, const char *field, int64_t lo, int64_t hi,
+                  int64_t absent, int64_t *ret)
+{
+    const json_t *v = json_object_get(c->root, field);
+    if (!v || json_is_null(v)) {
+        if (absent == INT64_MIN)
+            return ps_fail(c->dt, -PS_EFORMAT, "%s: %s is missing", c->path, field);
+        *ret = absent;
+        return 0;
+    }
+    if (!json_is_integer(v)) return field_type(c, field, "an integer");
+    int64_t n = json_integer_value(v);
+    if (n < lo || n > hi)
+        return ps_fail(c->dt, -PS_EFORMAT, "%s: %s is %lld; expected %lld to %lld", c->path, field,
+                       (long long) n, (long long) lo, (long long) hi);
+    *ret = n;
+    return 0;
+}
+
+int ps_config_bool(const struct ps_config *c, const char *field, bool absent, bool *ret)
+{
+    const json_t *v = json_object_get(c->root, field);
+    if (v && !json_is_null(v) && !json_is_boolean(v)) return field_type(c, field, "true or false");
+    *ret = v && !json_is_null(v) ? json_is_true(v) : absent;
+    return 0;
+}
+
+int ps_config_id(const struct ps_config *c, const char *field, uint32_t vocab, int64_t absent,
+                 int32_t *ret)
+{
+    const json_t *v = json_object_get(c->root, field);
+    int64_t id = absent;
+    if (json_is_array(v) && json_array_size(v) == 1) v = json_array_get(v, 0);
+    if (json_is_null(v))
+        id = -1;
+    else if (v && !json_is_integer(v))
+        return field_type(c, field, "one token id or null");
+    else if (v)
+        id = json_integer_value(v);
+    *ret = id >= 0 && id < (int64_t) vocab ? (int32_t) id : -1;
+    return 0;
+}
+
+/* jansson recurses for nested values, up to 2048 deep; nothing like that belongs in a config. */
+static bool too_deep(const char *s, size_t n)
+{
+    int depth = 0;
+    bool str = false;
+    for (size_t i = 0; i < n; i++) {
+        if (str) {
+            if (s[i] == '\\')
+                i++;
+            else if (s[i] == '"')
+                str = false;
+        } else if (s[i] == '"') {
+            str = true;
+        } else if (s[i] == '{' || s[i] == '[') {
+            if (++depth > CONFIG_DEPTH_MAX) return true;
+        } else if (s[i] == '}' || s[i] == ']') {
+            depth--;
+        }
+    }
+    return false;
+}
+
+static int config_dtype(const struct ps_config *c, enum ps_dtype *ret)
+{
+    static const struct {
+        const char *name;
+        enum ps_dtype t;
+    } names[] = { { "float32", PS_F32 }, { "float16", PS_F16 }, { "bfloat16", PS_BF16 } };
+    const json_t *v = json_object_get(c->root, "dtype");
+    const char *field = "dtype";
+    if (!v || json_is_null(v)) {
+        field = "torch_dtype";
+        v = json_object_get(c->root, field);
+    }
+    *ret = PS_F32; /* Hugging Face's default */
+    if (!v || json_is_null(v)) return 0;
+    const char *s = json_string_value(v);
+    if (!s) return field_type(c, field, "a string");
+    if (!strncmp(s, "torch.", 6)) s += 6;
+    for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+        if (!strcmp(s, names[i].name)) {
+            *ret = names[i].t;
+            return 0;
+        }
+    return ps_fail(c->dt, -PS_EUNSUPPORTED,
+                   "%s: %s \"%s\" is not supported (float16, bfloat16 and float32 are)", c->path,
+                   field, s);
+}
+
+/* The config's own name, or the folder's; only the last part of a path on somebody's machine. */
+static void shape_name(const struct ps_config *c, struct ps_shape *s)
+{
+    const char *name = json_string_value(json_object_get(c->root, "_name_or_path"));
+    char folder[4096];
+    if (!name || !*name) {
+        (void) snprintf(folder, sizeof folder, "%s", c->path);
+        char *slash = strrchr(folder, '/');
+        if (slash && !strcmp(slash + 1, "config.json"))
+            *slash = 0; /* FOLDER/config.json; other files go by their own name */
+        else if (!slash && !strcmp(folder, "config.json"))
+            folder[0] = 0;
+        size_t n = strlen(folder);
+        while (n > 1 && folder[n - 1] == '/') folder[--n] = 0;
+        if (n > 5 && !strcmp(folder + n - 5, ".json")) folder[n - 5] = 0;
+        name = folder;
+        slash = strrchr(folder, '/');
+        if (slash) name = slash + 1;
+    } else if (*name == '/' || *name == '.') {
+        size_t n = strlen(name);
+        while (n > 1 && name[n - 1] == '/') n--;
+        size_t from = n;
+        while (from > 0 && name[from - 1] != '/') from--;
+        (void) snprintf(folder, sizeof folder, "%.*s", (int) (n - from), name + from);
+        name = folder;
+    }
+    size_t w = 0;
+    for (const char *p = name; *p && w < sizeof s->name - 1; p++)
+        s->name[w++] = (unsigned char) *p < 0x20 || *p == 0x7f ? '?' : *p;
+    while (w && *name && strlen(name) > w && ((unsigned char) name[w] & 0xc0) == 0x80)
+        w--; /* cut between characters */
+    s->name[w] = 0;
+    if (!w) (void) snprintf(s->name, sizeof s->name, "model");
+}
+
+static int shape_from(const struct ps_config *c, struct ps_shape *ret)
+{
+    struct ps_shape s = { 0 };
+    const json_t *type = json_object_get(c->root, "model_type");
+    if (!json_is_string(type))
+        return ps_fail(c->dt, -PS_EFORMAT,
+                       "%s: model_type is missing; is this a Hugging Face config.json?", c->path);
+    int f = 0;
+    while (f < PS_FAMILY__COUNT && strcmp(json_string_value(type), ps_families[f]->model_type) != 0)
+        f++;
+    if (f == PS_FAMILY__COUNT)
+        return ps_fail(c->dt, -PS_EUNSUPPORTED,
+                       "%s: model_type \"%.64s\" is not supported (opt is)", c->path,
+                       json_string_value(type));
+    const json_t *q = json_object_get(c->root, "quantization_config");
+    if (q && !json_is_null(q))
+        return ps_fail(c->dt, -PS_EUNSUPPORTED,
+                       "%s: quantization_config: quantised checkpoints are not supported; take the "
+                       "float16, bfloat16 or float32 one",
+                       c->path);
+    s.family = (enum ps_family) f;
+    int r = ps_families[f]->shape(c, &s);
+    if (r < 0 || (r = config_dtype(c, &s.dtype)) < 0) return r;
+    shape_name(c, &s);
+    *ret = s;
+    return 0;
+}
+
+int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_shape *ret,
+                   struct ps_detail *dt)
+{
+    if (len > CONFIG_BYTES_MAX)
+        return ps_fail(dt, -EFBIG, "%s: a config of more than 1 MiB is not plausible", path);
+    if (too_deep(json, len))
+        return ps_fail(dt, -PS_EFORMAT, "%s: nested more than %d deep", path, CONFIG_DEPTH_MAX);
+    json_error_t e;
+    json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &e);
+    if (!root) {
+        /* Where an allocation fails inside its lexer, jansson leaves the error empty, or calls it bad syntax. */
+        if (json_error_code(&e) == json_error_out_of_memory || !e.text[0])
+            return ps_fail(dt, -ENOMEM, "out of memory for %s", path);
+        return ps_fail(dt, -PS_EFORMAT, "%s:%d:%d: not valid JSON: %s", path, e.line, e.column,
+                       e.text);
+    }
+    struct ps_config c = { root, path, dt };
+    int r = json_is_object(root) ? shape_from(&c, ret)
+                                 : ps_fail(dt, -PS_EFORMAT, "%s: not a JSON object", path);
+    json_decref(root);
+    return r;
+}
+
+int ps_shape_read(const char *path, struct ps_shape *ret, struct ps_detail *dt)
+{
+    char file[4096];
+    struct stat st;
+    if (stat(path, &st) < 0) {
+        int e = errno;
+        return ps_fail(dt, -e, "%s: %s", path, strerror(e));
+    }
+    int n = snprintf(file, sizeof file, S_ISDIR(st.st_mode) ? "%s/config.json" : "%s", path);
+    if (n < 0 || (size_t) n >= sizeof file) return ps_fail(dt, -ENAMETOOLONG, "%s: too long", path);
+    ps_auto_free char *json = NULL;
+    size_t len;
+    int r = ps_slurp(file, CONFIG_BYTES_MAX, &json, &len, dt);
+    return r < 0 ? r : ps_shape_parse(json, len, file, ret, dt);
+}
