@@ -7,7 +7,7 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { BUFS = 14, WORDS = 2048, BYTES = WORDS * 8, ON_DISK = 4, THREADS = 3, SCRATCH = 64 };
+enum { BUFS = 14, WORDS = 2048, BYTES = WORDS * 8, ON_DISK = 4, THREADS = 3, SCRATCH = 1 << 20 };
 
 struct mix {
     uint64_t *y;
@@ -27,7 +27,7 @@ struct rig {
     struct ps_store *store;
     struct ps_dev *dev;
     uint8_t *mem; /* BUFS buffers */
-    _Alignas(64) uint8_t scratch[(THREADS + 1) * SCRATCH];
+    uint8_t *scratch;
     struct ps_buf b[BUFS];
     struct mix jobs[4000];
 };
@@ -43,7 +43,9 @@ static struct rig *rig_open(const char *dev, const char *store, const char *faul
     assert_int_equal(ftruncate(fd, ON_DISK * BYTES), 0);
     close(fd);
     g->mem = ps_aligned(4096, BUFS * BYTES);
+    g->scratch = ps_aligned(64, (THREADS + 1) * (size_t) SCRATCH);
     assert_non_null(g->mem);
+    assert_non_null(g->scratch);
     struct ps_store_file f = { .path = g->path, .write = true };
     struct ps_store_cfg sc = { .files = &f,
                                .n_files = 1,
@@ -72,6 +74,7 @@ static void rig_close(struct rig *g)
     ps_store_close(g->store);
     (void) unlink(g->path);
     free(g->mem);
+    free(g->scratch);
     free(g);
 }
 
