@@ -4,6 +4,16 @@
 #define PS_X86_ROWS_H
 #include "kernels/kern.h"
 
+#define PS_X86_FN(o)                                                 \
+    int ps_##o##_avx2(const void *args, const struct ps_span *span); \
+    int ps_##o##_avx512(const void *args, const struct ps_span *span);
+PS_X86_FN(kv_round)
+PS_X86_FN(attn_prompt)
+PS_X86_FN(attn_decode)
+PS_X86_FN(kv_compact)
+PS_X86_FN(sample)
+#undef PS_X86_FN
+
 #define PS_X86_ROW(o, isa, flags)                                                    \
     {                                                                                \
         .op = PS_OP_##o, .name = #o "_" #isa, .place = PS_PLACE_HOST, .need = flags, \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attn_prompt and attn_decode. */
+#include "bench_attn.h"
 #include "engine/base/ps_err.h"
 #include "ktest.h"
 #include <errno.h>
@@ -278,4 +279,4 @@ static void check_decode(struct kt *kt)
     }
     decode_overflow(kt);
 }
-const struct kt_test kt_test_attn_decode = { PS_OP_attn_decode, check_decode, NULL };
+const struct kt_test kt_test_attn_decode = { PS_OP_attn_decode, check_decode, bench_attn_decode };

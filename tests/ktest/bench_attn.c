@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Benches of attn_decode, attn_prompt and sample. */
+#include "bench_attn.h"
+#include "kt.h"
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- decode: 32 sequences x `len` entries x enough layers for 1.5 GB. The peer is the same row over the same slabs without
+ * scores, victim and eviction: what H2O costs beside `full`. */
+
+struct full_peer {
+    struct kt *kt;
+    const struct ps_kern *k;
+    const struct ps_attn_decode *layers;
+    char *scratch;
+    size_t scratch_bytes;
+    const struct ps_attn_decode *layer;
+    _Atomic uint64_t next;
+};
+
+static void full_worker(void *ud, unsigned worker)
+{
+    struct full_peer *p = ud;
+    const uint64_t units = ps_op_units(PS_OP_attn_decode, p->layer);
+    const uint64_t grain = units / (4ull * kt_threads(p->kt)) + !units;
+    for (uint64_t b; (b = atomic_fetch_add(&p->next, grain)) < units;) {
+        const struct ps_span s = { .begin = b,
+                                   .end = b + grain < units ? b + grain : units,
+                                   .scratch = p->scratch + worker * p->scratch_bytes };
+        (void) p->k->run(p->layer, &s);
+    }
+}
+
+static void full_run(void *ud, unsigned i)
+{
+    struct full_peer *p = ud;
+    p->layer = &p->layers[i];
+    atomic_store(&p->next, 0);
+    kt_pool_run(p->kt->pool, full_worker, p);
+}
+
+struct decode_dims {
+    uint32_t d, heads, rows, len, layers;
+};
+
+static struct ps_decode_row *decode_rows(struct kt *kt, const struct decode_dims *b)
+{
+    struct ps_decode_row *rows = kt_big(kt, b->rows * sizeof *rows);
+    const size_t slab = (size_t) b->heads * (b->len + 1);
+    uint16_t *kv = kt_big(kt, 2 * b->rows * slab * b->d * sizeof *kv);
+    float *score = kt_big(kt, b->rows * slab * sizeof *score), *x, *o;
+    int32_t *pos = kt_big(kt, b->rows * slab * sizeof *pos);
+    int32_t *at = kt_big(kt, (size_t) b->rows * b->heads * sizeof *at);
+    const size_t width = (size_t) b->heads * b->d;
+    x = kt_big(kt, 3 * b->rows * width * sizeof *x);
+    o = kt_big(kt, b->rows * width * sizeof *o);
+    kt_big_fill(kt, kv, PS_F16, 2 * b->rows * slab * b->d, -1, 1);
+    kt_big_fill(kt, score, PS_F32, b->rows * slab, 0, 3);
+    kt_big_fill(kt, x, PS_F32, 3 * b->rows * width, -1, 1);
+    for (size_t i = 0; i < b->rows * slab; i++) pos[i] = (int32_t) (i % (b->len + 1));
+    for (uint32_t r = 0; r < b->rows; r++)
+        rows[r] = (struct ps_decode_row) {
+            .q = x + 3 * r * width,
+            .k = x + (3 * r + 1) * width,
+            .v = x + (3 * r + 2) * width,
+            .o = o + r * width,
+            .slab = { kv + 2 * r * slab * b->d, kv + (2 * r + 1) * slab * b->d, score + r * slab,
+                      pos + r * slab, b->len + 1 },
+            .keep = { 0, b->len / 2, b->len - b->len / 2 },
+            .len = b->len,
+            .now = (int32_t) b->len,
+            .at = at + (size_t) r * b->heads,
+        };
+    return rows;
+}
+
+static void decode_bench(struct kt *kt, const struct decode_dims *b)
+{
+    char shape[64];
+    snprintf(shape, sizeof shape, "h2o_d%u_%ux%u_f16", b->d, b->rows, b->len);
+    if (!kt_wants_shape(kt, shape)) return;
+    struct ps_attn_decode *h2o = kt_big(kt, b->layers * sizeof *h2o);
+    struct ps_attn_decode *full = kt_big(kt, b->layers * sizeof *full);
+    const void **args = kt_big(kt, b->layers * sizeof *args);
+    for (uint32_t l = 0; l < b->layers; l++) {
+        struct ps_decode_row *rows = decode_rows(kt, b),
+                             *plain = kt_big(kt, b->rows * sizeof *plain);
+        h2o[l] = (struct ps_attn_decode) { .rows = rows,
+                                           .n_rows = b->rows,
+                                           .q_heads = b->heads,
+                                           .kv_heads = b->heads,
+                                           .d = b->d,
+                                           .longest = b->len + 1,
+                                           .scale = 1 / sqrtf((float) b->d),
+                                           .kv_type = PS_F16 };
+        memcpy(plain, rows, b->rows * sizeof *plain);
+        for (uint32_t r = 0; r < b->rows; r++) {
+            plain[r].slab.score = NULL;
+            plain[r].keep = (struct ps_keep) { 0, PS_KEEP_ALL, 0 };
+        }
+        full[l] = h2o[l];
+        full[l].rows = plain;
+        args[l] = &h2o[l];
+    }
+    struct full_peer peer = { .kt = kt, .layers = full };
+    peer.k = ps_kern_pick(PS_OP_attn_decode, PS_PLACE_HOST, kt->cpu, &full[0]);
+    peer.scratch_bytes = (ps_op_scratch(PS_OP_attn_decode, &full[0]) + 4095) & ~(size_t) 4095;
+    peer.scratch = kt_big(kt, peer.scratch_bytes * kt_threads(kt));
+    const struct kt_peer peers[] = { { "full", full_run, &peer } };
+    kt_bench(kt,
+             &(struct kt_bench) { .op = PS_OP_attn_decode,
+                                  .args = args,
+                                  .n_args = b->layers,
+                                  .peers = peers,
+                                  .n_peers = 1 },
+             "%s", shape);
+}
+
+void bench_attn_decode(struct kt *kt)
+{
+    const uint32_t scale = kt_slow_bench(kt) ? 1 : 3; /* 1.6 GB, or a third of it */
+    decode_bench(kt, &(struct decode_dims) { 64, 16, 32, 1024, 12 / scale });
+    decode_bench(kt, &(struct decode_dims) { 128, 16, 32, 1024, 6 / scale });
+}
