@@ -19,12 +19,17 @@ static inline size_t ps_decode_scratch(const struct ps_attn_decode *a)
     return rows > ref ? rows : ref;
 }
 
-/* Prompt: PS_PROMPT_ROWS query rows (of any of the group's heads) x all their keys, and K transposed. */
-enum { PS_PROMPT_ROWS = 48 };
+/* Prompt: PS_PROMPT_ROWS query rows (of any of the group's heads) x all their keys, their outputs, and K transposed
+ * in panels of at most PS_PROMPT_PANEL keys. */
+enum { PS_PROMPT_ROWS = 48, PS_PROMPT_PANEL = 64 };
+static inline size_t ps_prompt_ld(const struct ps_attn_prompt *a)
+{
+    return PS_ROUND_UP((size_t) a->longest, (size_t) PS_PROMPT_PANEL) + PS_ATTN_PAD;
+}
 static inline size_t ps_prompt_scratch(const struct ps_attn_prompt *a)
 {
-    const size_t ld = ps_attn_pad(a->longest) + PS_ATTN_PAD;
-    const size_t rows = sizeof(float) * (PS_PROMPT_ROWS + (size_t) a->d) * ld;
+    const size_t rows = sizeof(float) * ((PS_PROMPT_ROWS + (size_t) a->d) * ps_prompt_ld(a) +
+                                         PS_PROMPT_ROWS * ps_attn_pad(a->d));
     const size_t ref = sizeof(double) * a->longest;
     return rows > ref ? rows : ref;
 }

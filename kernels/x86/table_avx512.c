@@ -11,6 +11,7 @@ const struct ps_kern ps_kern_table_avx512[] = {
       .need = PS_CPU_AVX512,
       .takes = ps_linear_avx512_takes,
       .run = ps_linear_avx512 },
+    PS_X86_ROW(attn_prompt, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
     PS_X86_ROW(attn_decode, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
     { 0 },
 };

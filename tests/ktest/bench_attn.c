@@ -124,3 +124,52 @@ void bench_attn_decode(struct kt *kt)
     decode_bench(kt, &(struct decode_dims) { 64, 16, 32, 1024, 12 / scale });
     decode_bench(kt, &(struct decode_dims) { 128, 16, 32, 1024, 6 / scale });
 }
+
+/* ---- prompt: a batch of prompts in one layer, with score sums */
+
+static void prompt_bench(struct kt *kt, uint32_t d, uint32_t heads, uint32_t n_seqs, uint32_t len)
+{
+    char shape[64];
+    snprintf(shape, sizeof shape, "d%u_%ux%u_f16", d, n_seqs, len);
+    if (!kt_wants_shape(kt, shape)) return;
+    struct ps_attn_prompt *a = kt_big(kt, sizeof *a);
+    struct ps_prompt_seq *seqs = kt_big(kt, n_seqs * sizeof *seqs);
+    const size_t width = (size_t) heads * d, slab = (size_t) heads * len;
+    float *q = kt_big(kt, n_seqs * len * width * sizeof *q);
+    float *o = kt_big(kt, n_seqs * len * width * sizeof *o);
+    float *score = kt_big(kt, n_seqs * slab * sizeof *score);
+    uint16_t *kv = kt_big(kt, 2 * n_seqs * slab * d * sizeof *kv);
+    kt_big_fill(kt, q, PS_F32, n_seqs * len * width, -1, 1);
+    kt_big_fill(kt, kv, PS_F16, 2 * n_seqs * slab * d, -1, 1);
+    for (size_t s = 0; s < n_seqs; s++)
+        seqs[s] = (struct ps_prompt_seq) { .q = q + s * len * width,
+                                           .o = o + s * len * width,
+                                           .k = kv + 2 * s * slab * d,
+                                           .v = kv + (2 * s + 1) * slab * d,
+                                           .score = score + s * slab,
+                                           .rows = len,
+                                           .cap = len,
+                                           .total = len };
+    *a = (struct ps_attn_prompt) { seqs,
+                                   n_seqs,
+                                   heads,
+                                   heads,
+                                   d,
+                                   (uint32_t) width,
+                                   (uint32_t) width,
+                                   len,
+                                   1 / sqrtf((float) d),
+                                   PS_F16 };
+    const void *args[] = { a };
+    kt_bench(kt, &(struct kt_bench) { .op = PS_OP_attn_prompt, .args = args, .n_args = 1 }, "%s",
+             shape);
+}
+
+void bench_attn_prompt(struct kt *kt)
+{
+    prompt_bench(kt, 64, 8, 2, 512);
+    prompt_bench(kt, 64, 4, 1, 2048);
+    prompt_bench(kt, 80, 8, 2, 512);
+    prompt_bench(kt, 128, 8, 2, 512);
+    prompt_bench(kt, 128, 4, 1, 2048);
+}
