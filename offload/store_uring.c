@@ -4,8 +4,8 @@
 #include "engine/base/ps_mem.h"
 #include "offload/store_fault.h"
 #include "offload/store_files.h"
+#include "offload/uring_probe.h"
 #include <liburing.h>
-#include <string.h>
 #include <sys/eventfd.h>
 
 enum { DEPTH = 64, MAX_PIECES = 1024 };
@@ -90,16 +90,6 @@ static void register_mem(struct uring *s, const struct ps_store_cfg *cfg)
     s->base.info.fixed_bufs = true;
 }
 
-static const char *why_refused(int err)
-{
-    switch (-err) {
-    case EPERM: return "kernel.io_uring_disabled or the container's seccomp profile forbids it";
-    case ENOSYS: return "the kernel has none, or the container's seccomp profile hides it";
-    case ENOMEM: return "the memlock limit (ulimit -l) is too small for its ring";
-    default: return "the kernel refused it";
-    }
-}
-
 static int ring_open(struct uring *s, const struct ps_store_cfg *cfg, struct ps_detail *dt)
 {
     /* Completions are handled when this thread asks for them; older kernels do not know the flag. */
@@ -110,9 +100,7 @@ static int ring_open(struct uring *s, const struct ps_store_cfg *cfg, struct ps_
         p = (struct io_uring_params) { 0 };
         r = io_uring_queue_init_params(entries, &s->ring, &p);
     }
-    if (r < 0)
-        return ps_fail(dt, r, "io_uring: %s (%s): %s", ps_err_str(r), ps_err_name(r),
-                       why_refused(r));
+    if (r < 0) return ps_uring_refused(dt, r);
     s->have_ring = true;
     if (!(p.features & IORING_FEAT_EXT_ARG))
         return ps_fail(dt, -PS_EUNSUPPORTED, "io_uring of this kernel is too old (before 5.11)");
