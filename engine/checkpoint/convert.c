@@ -189,6 +189,17 @@ static int check_tied(const struct conv *c, const struct ps_shape *shape,
     return 0;
 }
 
+static void warn_vocab(const struct ps_shape *shape, const char *src,
+                       const struct ps_convert_opt *opt)
+{
+    int64_t top = ps_vocab_top(src);
+    if (top >= (int64_t) shape->vocab)
+        warnf(opt,
+              "%s: the tokenizer has ids up to %lld, the model's table %u rows: prompts with the "
+              "ids beyond are refused",
+              src, (long long) top, shape->vocab);
+}
+
 static void warn_extra(const struct conv *c, const struct ps_convert_opt *opt)
 {
     for (size_t i = 0; i < c->m.n_extra && i < PS_MATCH_EXTRA; i++)
@@ -252,6 +263,7 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     c.to = opt->dtype < 0 ? c.m.dtype : (enum ps_dtype) opt->dtype;
     ps_src_direct(s);
     warn_extra(&c, opt);
+    warn_vocab(&shape, src, opt);
     ps_auto_pack struct ps_packed *p = ps_calloc(1, sizeof *p);
     struct ps_pack_head head = { 0 };
     if (!p) r = ps_fail(dt, -ENOMEM, "out of memory");

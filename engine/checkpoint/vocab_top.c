@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The greatest token id of a folder's tokenizer, to be compared with the model's table. Files that do not read are the
+ * tokenizer's to complain of; here they count as having no ids. */
+#include "engine/checkpoint/convert.h"
+#include "engine/checkpoint/jcur.h"
+#include "engine/model/slurp.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { VOCAB_BYTES_MAX = 128 << 20 };
+
+static void raise_to(int64_t *top, uint64_t id)
+{
+    if (id <= INT64_MAX && (int64_t) id > *top) *top = (int64_t) id;
+}
+
+/* {"text": id, ...} */
+static int ids(struct ps_jcur *c, int64_t *top)
+{
+    char *key;
+    uint64_t id;
+    int r = ps_jcur_open(c, '{');
+    if (r < 0) return r;
+    while ((r = ps_jcur_key(c, &key)) > 0) {
+        if ((r = ps_jcur_u64(c, &id)) < 0) return r;
+        raise_to(top, id);
+    }
+    return r;
+}
+
+/* [{"id": n, ...}, ...] */
+static int added(struct ps_jcur *c, int64_t *top)
+{
+    char *key;
+    uint64_t id;
+    int r = ps_jcur_open(c, '['), q;
+    if (r < 0) return r;
+    while ((r = ps_jcur_next(c)) > 0) {
+        if ((q = ps_jcur_open(c, '{')) < 0) return q;
+        while ((q = ps_jcur_key(c, &key)) > 0) {
+            if (strcmp(key, "id") != 0)
+                q = ps_jcur_skip(c);
+            else if ((q = ps_jcur_u64(c, &id)) == 0)
+                raise_to(top, id);
+            if (q < 0) return q;
+        }
+        if (q < 0) return q;
+    }
+    return r;
+}
+
+/* tokenizer.json: {"added_tokens": [...], "model": {"vocab": {...}, ...}, ...} */
+static int whole(struct ps_jcur *c, int64_t *top)
+{
+    char *key;
+    int r = ps_jcur_open(c, '{'), q;
+    if (r < 0) return r;
+    while ((r = ps_jcur_key(c, &key)) > 0) {
+        if (!strcmp(key, "added_tokens")) {
+            if ((q = added(c, top)) < 0) return q;
+        } else if (strcmp(key, "model") != 0) {
+            if ((q = ps_jcur_skip(c)) < 0) return q;
+        } else {
+            if ((q = ps_jcur_open(c, '{')) < 0) return q;
+            while ((q = ps_jcur_key(c, &key)) > 0) {
+                q = strcmp(key, "vocab") != 0 ? ps_jcur_skip(c) : ids(c, top);
+                if (q < 0) return q;
+            }
+            if (q < 0) return q;
+        }
+    }
+    return r;
+}
+
+int64_t ps_vocab_top(const char *folder)
+{
+    static const struct {
+        const char *name;
+        int (*read)(struct ps_jcur *c, int64_t *top);
+    } files[] = { { "vocab.json", ids },
+                  { "added_tokens.json", ids },
+                  { "tokenizer.json", whole } };
+    int64_t top = -1;
+    for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
+        char path[PATH_MAX];
+        ps_auto_free char *text = NULL;
+        size_t len;
+        int n = snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
+        if (n < 0 || (size_t) n >= sizeof path) continue;
+        if (ps_slurp(path, VOCAB_BYTES_MAX, &text, &len, NULL) < 0) continue;
+        struct ps_jcur c;
+        ps_jcur_init(&c, text, len);
+        (void) files[i].read(&c, &top);
+    }
+    return top;
+}
