@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""convert, inspect, doctor, tokenize; checkpoints that are damaged or not ours."""
+import json, os, random, shutil, struct, zipfile
+
+from harness import SHARED, TOP, cases, same, smoke, token_job
+import make_models
+
+
+def read_header(path):
+    with open(path, "rb") as f:
+        n, = struct.unpack("<Q", f.read(8))
+        return json.loads(f.read(n)), 8 + n
+
+
+def weights(folder):
+    return [os.path.join(folder, f) for f in sorted(os.listdir(folder)) if f.endswith(".safetensors")]
+
+
+@smoke
+@cases(**{n: n for n in make_models.MODELS})
+def test_packed_file(t, name):
+    """What we write is plain safetensors: contiguous, 4 KiB aligned, the source's values, each tied tensor once."""
+    dst = t.model(name)
+    files = weights(dst)
+    t.check(files and all(os.path.basename(f).startswith("weights-") for f in files), f"files {os.listdir(dst)}")
+    m = make_models.MODELS[name]
+    want = {n: (s, make_models.encode(v, m["dtype"])) for n, s, v in make_models.tensors(m, list(make_models.MODELS).index(name) + 1)}
+    short = {n.split("decoder.")[-1]: v for n, v in want.items() if n != "lm_head.weight"}
+    seen = {}
+    for path in files:
+        head, base = read_header(path)
+        t.check(all(isinstance(v, str) for v in head.pop("__metadata__").values()), "metadata are strings")
+        data, at = open(path, "rb").read(), 0
+        for n, x in sorted(head.items(), key=lambda kv: kv[1]["data_offsets"]):
+            a, b = x["data_offsets"]
+            t.eq(a, at, f"{n} follows the one before it")
+            at = b
+            if not n.startswith("_pad"):
+                t.eq((base + a) % 4096, 0, f"{n} is aligned")
+                seen[n.split("decoder.")[-1]] = (x["shape"], data[base + a:base + b])
+        t.eq(base + at, len(data), "the file's length")
+    t.eq(sorted(seen), sorted(short), "tensors")
+    for n in short:
+        t.eq(seen[n][0], short[n][0], f"shape of {n}")
+        t.check(seen[n][1] == short[n][1], f"values of {n}")
+
+
+def test_dtypes(t):
+    """--dtype changes the stored type; f32 -> f32 is exact, and bf16 is stored as f32 without loss."""
+    job = token_job(211, n=5)
+    want = t.generate(t.model("shards-bf16"), job)
+    t.run("convert", t.hf("shards-bf16"), "wide", "--dtype", "f32")
+    same(t, t.generate(t.path("wide"), job), want, "bf16 as f32")
+    for d in ("f16", "bf16", "f32"):
+        t.run("convert", t.hf("pre-f32"), f"p-{d}", "--dtype", d)
+        head, _ = read_header(weights(t.path(f"p-{d}"))[0])
+        t.eq({v["dtype"] for k, v in head.items() if "weight" in k and "_pad" not in k}, {d.upper()}, "dtype")
+
+
+def edit_tensor(path, name, fn):
+    head, base = read_header(path)
+    a, b = next(v["data_offsets"] for k, v in head.items() if k.endswith(name))
+    with open(path, "r+b") as f:
+        f.seek(base + a)
+        data = fn(bytearray(f.read(b - a)))
+        f.seek(base + a)
+        f.write(data)
+
+
+def test_too_big_for_f16(t):
+    """A value that f16 cannot hold is refused, naming the tensor."""
+    src = t.copy_hf("pre-f32")
+    edit_tensor(os.path.join(src, "model.safetensors"), "layers.2.fc1.weight", lambda d: struct.pack("<f", 70000.0) + d[4:])
+    t.run("convert", src, "dst", "--dtype", "f16", rc=1).says("layers.2.fc1.weight", "f16")
+    t.check(not t.exists("dst"), "something is left")
+    t.run("convert", src, "dst")
+
+
+def test_overwrite(t):
+    t.run("convert", t.hf("pre-f16"), "dst")
+    t.run("convert", t.hf("d80-f16"), "dst", rc=(1, 2)).says("--overwrite")
+    t.run("convert", t.hf("d80-f16"), "dst", "--overwrite")
+    t.eq(json.load(open(t.path("dst/config.json")))["vocab_size"], 97, "the new model")
+    os.mkdir(t.path("mine"))
+    t.write("mine/file.txt", "precious")
+    t.run("convert", t.hf("pre-f16"), "mine", rc=(1, 2))
+    t.eq(t.read("mine/file.txt"), b"precious", "a folder that is no model")
+
+
+def test_links_are_followed(t):
+    """Hugging Face's cache holds links to blobs."""
+    src = t.copy_hf("pre-f16")
+    os.mkdir(t.path("blobs"))
+    for f in os.listdir(src):
+        os.rename(os.path.join(src, f), t.path(f"blobs/{f}.blob"))
+        os.symlink(f"../blobs/{f}.blob", os.path.join(src, f))
+    t.run("convert", src, "dst")
+    job = token_job(257, n=4)
+    same(t, t.generate(t.path("dst"), job), t.generate(t.model("pre-f16"), job), "through links")
+
+
+def rewrite(src, change):
+    """Writes model.safetensors anew with its header changed."""
+    path = os.path.join(src, "model.safetensors")
+    head, base = read_header(path)
+    data = open(path, "rb").read()[base:]
+    head, data = change(head, data) or (head, data)
+    text = json.dumps(head).encode() if isinstance(head, dict) else head
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+FC1 = "model.decoder.layers.1.fc1.weight"
+
+
+def drop(h, d): del h[FC1]
+def other_shape(h, d): h[FC1]["shape"] = [48, 100]
+def bad_dtype(h, d): h[FC1]["dtype"] = "Q4"
+def overlap(h, d): h[FC1]["data_offsets"] = [x - 96 for x in h[FC1]["data_offsets"]]
+def beyond(h, d): h[FC1]["data_offsets"] = [x + len(d) for x in h[FC1]["data_offsets"]]
+def backwards(h, d): h[FC1]["data_offsets"] = h[FC1]["data_offsets"][::-1]
+def negative(h, d): h[FC1]["data_offsets"] = [-9600, 0]
+def huge_shape(h, d): h[FC1]["shape"] = [1 << 62, 1 << 62]
+def cut(h, d): return h, d[:-100]
+def no_json(h, d): return b"{broken", d
+def header_list(h, d): return b"[]", d
+def twice(h, d): return json.dumps(h)[:-1].encode() + b', "' + FC1.encode() + b'": ' + json.dumps(h[FC1]).encode() + b"}", d
+def int_shape(h, d): h[FC1]["shape"] = 4800
+def no_offsets(h, d): del h[FC1]["data_offsets"]
+
+
+@cases(**{f.__name__: f for f in (drop, other_shape, bad_dtype, overlap, beyond, backwards, negative, huge_shape, cut, no_json, header_list, twice, int_shape, no_offsets)})
+def test_bad_safetensors(t, change):
+    src = t.copy_hf("pre-f16")
+    rewrite(src, change)
+    words = ["model.safetensors"] + ([] if change in (no_json, header_list, cut) else ["layers.1.fc1.weight"])
+    if change is drop:
+        words = ["layers.1.fc1.weight"]
+    t.run("convert", src, "dst", rc=1).says(*words)
+    t.eq(sorted(os.listdir(t.dir)), ["hf"], "something was written")
+
+
+def test_bad_header_lengths(t):
+    src = t.copy_hf("pre-f16")
+    path = os.path.join(src, "model.safetensors")
+    data = open(path, "rb").read()
+    for n in (0, 1, 101 << 20, 1 << 40, (1 << 64) - 1, len(data)):
+        open(path, "wb").write(struct.pack("<Q", n) + data[8:])
+        t.run("convert", src, "dst", rc=1).says("model.safetensors")
+    for k in (0, 3, 8, 200):
+        open(path, "wb").write(data[:k])
+        t.run("convert", src, "dst", rc=1).says("model.safetensors")
+    with open(path, "wb") as f:      # a sparse file of 200 MB that says its header is 150 MB
+        f.write(struct.pack("<Q", 150 << 20))
+        f.truncate(200 << 20)
+    r = t.run("convert", src, "dst", rc=1).says("model.safetensors")
+    t.check(r.maxrss < 100 << 20 or t.shared.slow_by > 1, f"peak {r.maxrss >> 20} MiB")
+
+
+def test_missing_shard(t):
+    src = t.copy_hf("shards-bf16")
+    os.remove(os.path.join(src, "model-00002-of-00002.safetensors"))
+    t.run("convert", src, "dst", rc=1).says("model-00002-of-00002.safetensors")
+    src = t.copy_hf("shards-bf16", "hf2")
+    p = os.path.join(src, "model.safetensors.index.json")
+    d = json.load(open(p))
+    k = next(k for k in d["weight_map"] if k.endswith("layers.3.fc2.bias"))
+    del d["weight_map"][k]
+    json.dump(d, open(p, "w"))
+    t.run("convert", src, "dst", rc=(0, 1))         # the tensor is in the shard all the same: either is an answer
+    if t.exists("dst"):
+        shutil.rmtree(t.path("dst"))
+    d["weight_map"][k] = "../../../etc/passwd"
+    json.dump(d, open(p, "w"))
+    t.run("convert", src, "dst", rc=1)
+
+
+CONFIG = {
+    "family": (dict(model_type="gpt2"), ["gpt2"]),
+    "activation": (dict(activation_function="gelu"), ["gelu"]),
+    "no layers": (dict(num_hidden_layers=None), ["num_hidden_layers"]),
+    "layers text": (dict(num_hidden_layers="3"), ["num_hidden_layers"]),
+    "layers huge": (dict(num_hidden_layers=1 << 40), ["num_hidden_layers"]),
+    "layers negative": (dict(num_hidden_layers=-1), ["num_hidden_layers"]),
+    "heads": (dict(num_attention_heads=7), ["num_attention_heads"]),
+    "heads zero": (dict(num_attention_heads=0), ["num_attention_heads"]),
+    "hidden other": (dict(hidden_size=51), []),
+    "vocab other": (dict(vocab_size=999), ["embed_tokens"]),
+    "positions other": (dict(max_position_embeddings=64), ["embed_positions"]),
+    "more layers": (dict(num_hidden_layers=4), ["layers.3."]),
+}
+
+
+@cases(**CONFIG)
+def test_bad_config(t, value):
+    change, words = value
+    src = t.copy_hf("pre-f16")
+    p = os.path.join(src, "config.json")
+    d = json.load(open(p))
+    d.update(change)
+    json.dump({k: v for k, v in d.items() if v is not None}, open(p, "w"))
+    t.run("convert", src, "dst", rc=(1, 2)).says(*words)
+    t.check(not t.exists("dst"), "something was written")
+
+
+def test_no_checkpoint(t):
+    os.mkdir(t.path("empty"))
+    t.run("convert", "empty", "dst", rc=(1, 2)).says("config.json")
+    t.run("convert", "nowhere", "dst", rc=(1, 2)).says("nowhere")
+    t.write("file", "x")
+    t.run("convert", "file", "dst", rc=(1, 2)).says("file")
+    src = t.copy_hf("pre-f16")
+    os.remove(os.path.join(src, "model.safetensors"))
+    t.run("convert", src, "dst", rc=(1, 2)).says("safetensors")
+    t.write("hf/config.json", "{")
+    t.run("convert", src, "dst", rc=(1, 2)).says("config.json")
+
+
+# ---------------------------------------------------------------- PyTorch files, written here without PyTorch
+
+def pickled(tensors, evil=None):
+    """A protocol-2 pickle of {name: tensor} as torch.save writes it, by hand: opcodes only."""
+    out = bytearray(b"\x80\x02}(")
+
+    def text(s):
+        raw = s.encode()
+        return b"X" + struct.pack("<I", len(raw)) + raw
+
+    def num(n):
+        return b"K" + bytes([n]) if n < 256 else b"J" + struct.pack("<i", n)
+
+    def tup(ns):
+        return b"(" + b"".join(map(num, ns)) + b"t"
+
+    for key, (name, shape, n) in enumerate(tensors):
+        strides, acc = [], 1
+        for s in reversed(shape):
+            strides.insert(0, acc)
+            acc *= s
+        out += text(name)
+        out += b"ctorch._utils\n_rebuild_tensor_v2\n(("
+        out += text("storage") + b"ctorch\nHalfStorage\n" + text(str(key)) + text("cpu") + num(n) + b"tQ"
+        out += num(0) + tup(shape) + tup(strides) + b"\x89" + b"ccollections\nOrderedDict\n)Rt" + b"R"
+    out += b"u"
+    return bytes(out + (evil or b"") + b".")
+
+
+def write_bin(path, name="pre-f16", evil=None):
+    m = make_models.MODELS[name]
+    ts = make_models.tensors(m, list(make_models.MODELS).index(name) + 1)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        data = pickled([(n, s, len(v)) for n, s, v in ts], evil)
+        z.writestr("archive/data.pkl", data)
+        for key, (_, _, v) in enumerate(ts):
+            z.writestr(f"archive/data/{key}", make_models.encode(v, m["dtype"]))
+        z.writestr("archive/version", "3\n")
+
+
+def bin_model(t, **kw):
+    src = t.copy_hf("pre-f16")
+    os.remove(os.path.join(src, "model.safetensors"))
+    write_bin(os.path.join(src, "pytorch_model.bin"), **kw)
+    return src
+
+
+@smoke
+def test_pytorch_bin(t):
+    job = token_job(257, n=5)
+    t.run("convert", bin_model(t), "dst")
+    same(t, t.generate(t.path("dst"), job), t.generate(t.model("pre-f16"), job), "from pytorch_model.bin")
+
+
+EVIL = {
+    "os.system": b"0cos\nsystem\n(X\x0c\x00\x00\x00touch PWNED;tR",
+    "builtins.eval": b"0cbuiltins\neval\n(X\x01\x00\x00\x001tR",
+    "reduce on a class": b"0csubprocess\nPopen\n(X\x04\x00\x00\x00truetR",
+    "build": b"0cposix\nsystem\n}b",
+    "stack global": b"0X\x02\x00\x00\x00osX\x06\x00\x00\x00system\x93(X\x01\x00\x00\x00:tR",
+    "nested": b"0" + b"(" * 100000 + b"t" * 100000,
+    "deep lists": b"0" + b"]" * 200000 + b"a" * 199999,
+    "ext": b"0\x82\x01",
+    "memo bomb": b"0" + b"](h\x00" * 3,
+    "cut": b"0X\xff\xff\xff\x7f",
+}
+
+
+@cases(**EVIL)
+def test_evil_pickle(t, evil):
+    """A pickle that would run code, or nests without end, is refused; nothing is executed."""
+    src = bin_model(t, evil=evil)
+    r = t.run("convert", src, "dst", rc=1).says("pytorch_model.bin")
+    t.check(not t.exists("PWNED") and not t.exists("dst"), "something was run or written")
+
+
+def test_bad_zip(t):
+    src = bin_model(t)
+    p = os.path.join(src, "pytorch_model.bin")
+    data = open(p, "rb").read()
+    rng = random.Random(4)
+    for k in range(24):
+        d = bytearray(data)
+        if k % 3 == 0:
+            d = d[:rng.randrange(len(d))]
+        elif k % 3 == 1:
+            at = len(d) - 1 - rng.randrange(4000)      # in the central directory
+            d[at] ^= 1 << rng.randrange(8)
+        else:
+            d = b"PK\x03\x04" + bytes(rng.randrange(256) for _ in range(500))
+        open(p, "wb").write(d)
+        if t.exists("dst"):
+            shutil.rmtree(t.path("dst"))
+        t.run("convert", src, "dst", rc=(0, 1))
+    open(p, "wb").write(pickled([("a", [1], 1)]))      # PyTorch's format before 1.6 is not a zip
+    t.run("convert", src, "dst", "--overwrite", rc=1).says("pytorch_model.bin")
+
+
+# ---------------------------------------------------------------- packed models
+
+def test_damage_is_found(t):
+    """A changed byte in the packed weights is a checksum error that names tensor and offset."""
+    t.run("convert", t.hf("pre-f16"), "dst")
+    path = weights(t.path("dst"))[0]
+    edit_tensor(path, "layers.1.fc2.weight", lambda d: d[:500] + bytes([d[500] ^ 1]) + d[501:])
+    for opts in ([], ["--weights", "disk:100"], ["--verify", "always"]):
+        t.run("generate", "dst", t.job([{"prompt": [2, 5]}]), "-o", "out.jsonl", *opts, rc=1).says("layers.1", "checksum", os.path.basename(path))
+        t.check(not t.exists("out.jsonl"), "there is a result")
+
+
+def test_damaged_packed_header(t):
+    """Any byte of the packed file's header or config may be wrong: an error, or the right results."""
+    t.run("convert", t.hf("pre-f16"), "dst")
+    path = weights(t.path("dst"))[0]
+    good, base = open(path, "rb").read(), read_header(path)[1]
+    job = t.job([{"prompt": [2, 5], "max_tokens": 3}])
+    want, rng = t.generate(t.path("dst"), job), random.Random(8)
+    for k in range(40):
+        d = bytearray(good)
+        if k % 4 == 0:
+            d = d[:rng.randrange(len(d))]
+        else:
+            d[rng.randrange(base)] ^= 1 << rng.randrange(8)
+        open(path, "wb").write(d)
+        got = t.generate(t.path("dst"), job, rc=(0, 1, 2, 4))
+        if t.last.rc == 0:
+            same(t, got, want, f"damage {k}")
+
+
+def test_dummy(t):
+    """Random weights from a seed: the same twice, other with another seed."""
+    for i, seed in enumerate((1, 1, 2)):
+        t.run("convert", "--dummy", os.path.join(TOP, "models", "demo-opt", "config.json"), f"d{i}", "--seed", seed)
+    a, b, c = (open(weights(t.path(f"d{i}"))[0], "rb").read() for i in range(3))
+    t.check(a == b and a != c, "seeds")
+    r = t.generate(t.path("d0"), [{"prompt": [2, 5], "max_tokens": 3, "ignore_eos": True}])
+    t.eq(r["r0"]["response"]["body"]["usage"]["completion_tokens"], 3, "tokens")
+
+
+def test_configs(t):
+    """configs/models holds all OPT sizes."""
+    have = {f[:-5] for f in os.listdir(os.path.join(TOP, "configs", "models")) if f.startswith("opt-")}
+    t.check({f"opt-{s}" for s in ("125m", "350m", "1.3b", "2.7b", "6.7b", "13b", "30b", "66b", "175b")} <= have, f"configs: {sorted(have)}")
+
+
+def test_inspect_and_doctor(t):
+    m = t.model("pre-f16")
+    r = t.run("inspect", m)
+    t.check("48" in r.out and "opt" in r.out.lower(), "inspect says the shape")
+    d = json.loads(t.run("inspect", m, "--json").out)
+    t.check("48" in json.dumps(d), "--json")
+    t.check(len(t.run("doctor", rc=(0, 1)).out) > 100, "doctor says little")
+    json.loads(t.run("doctor", "--json", rc=(0, 1)).out)
+    t.run("inspect", "nowhere", rc=(1, 2)).says("nowhere")
+
+
+# ---------------------------------------------------------------- tokenize
+
+def test_tokenize_round_trip(t):
+    m = t.model("demo-opt")
+    text = open(os.path.join(t.hf("demo-opt"), "sample.txt"), "rb").read()
+    for name, data in (("sample", text), ("empty", b""), ("spaces", b"  a   b \n\n c\t"), ("nul", b"a\0b\0\0c"), ("unicode", "né 漢字 🙂 ﬁ \u200b e\u0301 İ".encode()),
+                       ("digits", b"1234567890 3.14 1,000"), ("contractions", b"I'll he's we'd DON'T it's'"), ("long word", b"a" * 5000)):
+        t.write("x.txt", data)
+        ids = json.loads(t.run("tokenize", m, "x.txt").out)
+        t.check(ids[0] == 2 and all(isinstance(i, int) for i in ids), f"{name}: begins with </s>")
+        bare = json.loads(t.run("tokenize", m, "x.txt", "--no-special").out)
+        t.eq(bare, ids[1:], f"{name}: --no-special")
+        t.write("ids.json", json.dumps(bare))
+        t.eq(t.run("tokenize", m, "ids.json", "--decode").out.encode("utf-8", "surrogateescape"), data, f"{name}: there and back")
+    right = json.load(open(os.path.join(t.hf("demo-opt"), "right.json")))
+    for g in right["greedy"]:
+        t.write("x.txt", g["prompt"])
+        t.eq(json.loads(t.run("tokenize", m, "x.txt").out), g["prompt_ids"], "the right ids")
+    t.write("bad.json", "[1, 99999]")
+    t.run("tokenize", m, "bad.json", "--decode", rc=(1, 2)).says("99999")
+    t.run("tokenize", t.model("pre-f16"), "x.txt", rc=(1, 2)).says("tokenizer")
+
+
+def test_tokenize_vectors(t):
+    """Published token sequences for this BPE's splitting rules, when they are beside this checkout."""
+    d = os.path.join(SHARED, "tokenizers")
+    if not os.path.exists(os.path.join(d, "opt-vocab.json")):
+        t.skip("no tokenizer data beside this checkout")
+    src = t.copy_hf("pre-f16")
+    cfg = json.load(open(os.path.join(src, "config.json")))
+    shutil.copy(os.path.join(d, "opt-vocab.json"), os.path.join(src, "vocab.json"))
+    shutil.copy(os.path.join(d, "opt-merges.txt"), os.path.join(src, "merges.txt"))
+    t.check("vocab_size" in cfg, "config")
+    r = t.run("convert", src, "dst")
+    t.check("token" in r.err.lower() and "257" in r.err, "a tokenizer with more ids than the model has rows is a warning")
+    t.write("x.txt", "Hello world")
+    t.eq(json.loads(t.run("tokenize", "dst", "x.txt").out), [2, 31414, 232], "OPT's ids")

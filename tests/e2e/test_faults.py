@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disks that fail: every read and write in turn gives a clear error or the right bytes, never a hang or a wrong result.
+PS_FAULT is the fault store's specification (offload/store_fault.h)."""
+import os, subprocess
+
+from harness import alone, cases, same, smoke, token_job
+
+DISK = ["--weights", "disk:100", "--kv", "disk:100", "--hidden", "disk:100", "--gpu-batch-size", "2", "--num-gpu-batches", "2"]
+
+
+def small_job():
+    return token_job(257, n=4, longest=20, new=6)
+
+
+def clean(t, out="out.jsonl"):
+    for f in (out, out + ".part", out + ".journal"):
+        if t.exists(f):
+            os.remove(t.path(f))
+
+
+def sweep_faults(t, spec, options, most, stride=1):
+    """Fails the n-th I/O for n = 1, 2, ... until none is hit any more; the job must go on after each failure."""
+    m, job = t.model("pre-f16"), t.job(small_job())
+    want = t.generate(m, job, *options)
+    hit, n = 0, 1
+    while n <= most:
+        clean(t)
+        r = t.run("generate", m, job, "-o", "out.jsonl", *options, env={"PS_FAULT": spec % n}, rc=(0, 1), timeout=30)
+        if r.rc == 0:
+            same(t, t.records("out.jsonl"), want, f"{spec % n}, not hit")
+            break
+        hit += 1
+        t.check(len(r.err.strip()) > 20, f"{spec % n}: nothing was said")
+        t.check(not t.exists("out.jsonl"), "OUTPUT exists after an error")
+        if n % 4 == 1:                  # the same command goes on later
+            t.run("generate", m, job, "-o", "out.jsonl", *options)
+            same(t, t.records("out.jsonl"), want, f"resumed after {spec % n}")
+        n += stride
+    t.check(hit > 0, "no fault was hit: is PS_FAULT read?")
+    return r
+
+
+@cases(read="read:%d:EIO", write="write:%d:EIO", full="write:%d:ENOSPC")
+def test_every_io(t, spec):
+    sweep_faults(t, spec, DISK, 120)
+
+
+def test_every_io_h2o(t):
+    sweep_faults(t, "read:%d:EIO", DISK + ["--kv-policy", "h2o", "--kv-heavy", "4", "--kv-recent", "4", "--io", "pread"], 200, 3)
+
+
+def test_every_flip(t):
+    """A bit that flips on its way from the disk is noticed."""
+    sweep_faults(t, "flip:%d", DISK + ["--verify", "always"], 120)
+
+
+@smoke
+def test_first_faults(t):
+    for spec in ("read:%d:EIO", "write:%d:ENOSPC", "flip:%d"):
+        m, job = t.model("pre-f16"), t.job(small_job())
+        want = t.generate(m, job, *DISK)
+        for n in (1, 2, 5, 9):
+            clean(t)
+            if t.run("generate", m, job, "-o", "out.jsonl", *DISK, "--verify", "always", env={"PS_FAULT": spec % n}, rc=(0, 1), timeout=30).rc == 0:
+                same(t, t.records("out.jsonl"), want, spec % n)
+
+
+@cases(short2="short:2", short5="short:5", intr="intr:3", both="short:3,intr:2", reorder="reorder", delay="delay:2000,reorder", all="delay:500,reorder,short:2,intr:3")
+def test_survived(t, spec):
+    """What a kernel may do is survived: the right bytes."""
+    m, job = t.model("pre-f16"), t.job(small_job())
+    want = t.generate(m, job, *DISK)
+    for io in ("uring", "pread"):
+        for seed in (1, 2):
+            same(t, t.generate(m, job, *DISK, "--io", io, env={"PS_FAULT": f"{spec},seed:{seed}"}), want, f"{spec}, {io}")
+
+
+def test_bad_spec(t):
+    t.run("generate", t.model("pre-f16"), t.job(small_job()), "-o", "out.jsonl", *DISK, env={"PS_FAULT": "bogus:1"}, rc=(1, 2)).says("bogus")
+
+
+# ---------------------------------------------------------------- real full disks
+
+class Small:
+    """A file system of a given size, when we may mount one."""
+
+    def __init__(self, t, size):
+        self.path = t.path("small")
+        os.mkdir(self.path)
+        if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path], capture_output=True).returncode:
+            os.rmdir(self.path)
+            t.skip("a file system cannot be mounted here")
+
+    def __enter__(self):
+        return self
+
+    def grow(self, size):
+        subprocess.run(["mount", "-o", f"remount,size={size}", self.path], check=True)
+
+    def __exit__(self, *a):
+        subprocess.run(["umount", self.path], check=True)
+        os.rmdir(self.path)
+
+
+@alone
+def test_output_disk_full(t):
+    job = token_job(257, n=60, new=40)
+    m = t.model("pre-f16")
+    want = t.generate(m, job, "--gpu-batch-size", 2, out="want.jsonl")
+    with Small(t, "32k") as s:
+        out = os.path.join("small", "out.jsonl")
+        r = t.run("generate", m, t.path("in.jsonl"), "-o", out, "--gpu-batch-size", 2, rc=1).says("space", "out.jsonl")
+        t.check(not t.exists(out), "OUTPUT exists")
+        s.grow("4m")
+        t.run("generate", m, t.path("in.jsonl"), "-o", out, "--gpu-batch-size", 2)
+        same(t, t.records(out), want, "after room was made")
+
+
+@alone
+def test_offload_disk_full(t):
+    """Room is taken at start: too little is refused, with the file system named."""
+    with Small(t, "64k") as s:
+        r = t.run("generate", t.model("pre-f16"), t.job(token_job(257)), "-o", "out.jsonl", "--kv", "disk:100", "--hidden", "disk:100", "--offload-dir", s.path, rc=(1, 4))
+        t.check("small" in r.err or "space" in r.err.lower() or "disk" in r.err.lower(), f"says {r.err[-300:]!r}")
+        t.eq(os.listdir(s.path), [], "what is left there")
+
+
+@alone
+def test_convert_disk_full(t):
+    with Small(t, "1m") as s:
+        r = t.run("convert", t.hf("demo-opt"), os.path.join(s.path, "packed"), rc=1).says("space")
+        t.check(not os.path.exists(os.path.join(s.path, "packed")), "there is something under DST")
+        t.check(all(x in r.err for x in os.listdir(s.path)), f"left and not named: {os.listdir(s.path)}")

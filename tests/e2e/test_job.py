@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job around the model: order, lock, journal, resume, signals, reports."""
+import json, os, random, signal, time
+
+from harness import cases, same, smoke, threads, token_job
+
+
+def long_job(t, n=40, new=40):
+    """A job of some seconds on the demo model, its options and a way to interrupt it."""
+    rng = random.Random(2)
+    return t.job([(f"k{i}", dict(prompt=[2] + [rng.randrange(4, 4000) for _ in range(rng.randrange(1, 50))], max_tokens=rng.randrange(2, new), return_token_ids=True,
+                                 temperature=0.8, seed=i)) for i in range(n)], "long.jsonl")
+
+
+SLOW = ["--weights", "disk:100", "--gpu-batch-size", "1", "--num-gpu-batches", "2"]
+
+
+def interrupt(t, job, *opts, sig=signal.SIGTERM, results=3, out="out.jsonl"):
+    """Starts the job and sends `sig` when some results are there; -> the exit status."""
+    p = t.start("generate", t.model("demo-opt"), job, "-o", out, *SLOW, *opts)
+    end = time.monotonic() + 60 * t.shared.slow_by
+    part = t.path(out + ".part")
+    while p.poll() is None and time.monotonic() < end:
+        if os.path.exists(part) and open(part, "rb").read().count(b"\n") >= results:
+            break
+        time.sleep(0.002)
+    t.check(p.poll() is None, "the job ended before it could be interrupted")
+    p.send_signal(sig)
+    r = t.finish(p, 30)
+    t.check(not t.exists(out) and t.exists(out + ".part") and t.exists(out + ".journal"), "state is kept")
+    return r
+
+
+@threads
+@smoke
+@cases(term=signal.SIGTERM, int=signal.SIGINT)
+def test_signal_and_resume(t, sig):
+    job = long_job(t)
+    want = t.generate(t.model("demo-opt"), job, *SLOW, out="want.jsonl")
+    r = interrupt(t, job, sig=sig)
+    t.eq(r.rc, 130, "exit")
+    kept = t.read("out.jsonl.part")
+    t.check(kept.endswith(b"\n") and all(json.loads(x) for x in kept.splitlines()), "OUTPUT.part holds whole lines")
+    got = t.generate(t.model("demo-opt"), job, *SLOW, fresh=False)
+    same(t, got, want, "resumed")
+    t.check(all(x in t.read("out.jsonl").splitlines() for x in kept.splitlines()), "finished lines stay as they were")
+    t.eq(list(got), list(want), "order")
+
+
+def test_second_signal(t):
+    """The second signal does not wait for the sweep."""
+    p = t.start("generate", t.model("demo-opt"), long_job(t, 60, 60), "-o", "out.jsonl", *SLOW)
+    time.sleep(0.3 * t.shared.slow_by)
+    p.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    if p.poll() is None:
+        p.send_signal(signal.SIGINT)
+    r = t.finish(p, 10)
+    t.eq(r.rc, 130, "exit")
+    t.run("generate", t.model("demo-opt"), t.path("long.jsonl"), "-o", "out.jsonl", *SLOW)
+
+
+def test_torn_line(t):
+    job = long_job(t)
+    want = t.generate(t.model("demo-opt"), job, *SLOW, out="want.jsonl")
+    interrupt(t, job)
+    whole = t.read("out.jsonl.part")
+    for tail in (b'{"id": "half a li', b"\xff\xfe\x00", whole[:-1].rsplit(b"\n", 1)[-1][:40]):
+        t.write("out.jsonl.part", whole + tail)
+        same(t, t.generate(t.model("demo-opt"), job, *SLOW, fresh=False), want, "after a torn line")
+        os.remove(t.path("out.jsonl"))
+        interrupt(t, job)
+        whole = t.read("out.jsonl.part")
+
+
+def test_changed_since(t):
+    """A change that could change results is refused and named; others are not."""
+    job = long_job(t)
+    want = t.generate(t.model("demo-opt"), job, *SLOW, out="want.jsonl")
+    interrupt(t, job)
+    m = t.model("demo-opt")
+    for opts, words in ((["--kv-policy", "h2o"], ["kv-policy"]), (["--kv-dtype", "f32"], ["kv-dtype"]), (["--temperature", "0.5"], ["temperature"]),
+                        (["--seed", "9"], ["seed"]), (["--max-tokens", "3"], ["max-tokens"]), (["--limit", "5"], ["limit"]), (["--stop", "x"], ["stop"])):
+        t.run("generate", m, job, "-o", "out.jsonl", *SLOW, *opts, rc=(1, 2)).says(*words)
+    t.run("generate", t.model("d80-f16"), job, "-o", "out.jsonl", *SLOW, rc=(1, 2)).says("model")
+    text = open(job, "rb").read()
+    t.write("long.jsonl", text.replace(b'"max_tokens": ', b'"max_tokens":  ', 1))
+    t.run("generate", m, job, "-o", "out.jsonl", *SLOW, rc=(1, 2)).says("long.jsonl")
+    t.write("long.jsonl", text)
+    t.check(t.exists("out.jsonl.part") and not t.exists("out.jsonl"), "a refusal touches nothing")
+    got = t.generate(m, job, "--weights", "host:100", "--gpu-batch-size", "4", "--threads", "1", "--io", "pread", fresh=False)
+    same(t, got, want, "resumed with another placement")
+
+
+def test_no_resume(t):
+    job = long_job(t)
+    interrupt(t, job)
+    other = t.generate(t.model("demo-opt"), job, *SLOW, "--max-tokens", "3", "--no-resume", fresh=False)
+    t.eq(len(other), 40, "records")
+
+
+def test_complete_job_again(t):
+    """The same command on a complete job says so and exits as the job did."""
+    m = t.model("pre-f16")
+    for body, rc in (({"prompt": [2, 5]}, 0), ({"prompt": [2, 999]}, 3)):
+        job = t.job([{"prompt": [2, 7]}, body])
+        t.generate(m, job, rc=rc)
+        before, stat = t.read("out.jsonl"), os.stat(t.path("out.jsonl"))
+        r = t.run("generate", m, job, "-o", "out.jsonl", rc=rc)
+        t.check("complete" in (r.err + r.out).lower(), f"says: {r.err[-300:]}")
+        t.eq((t.read("out.jsonl"), os.stat(t.path("out.jsonl")).st_mtime_ns), (before, stat.st_mtime_ns), "OUTPUT is untouched")
+
+
+def test_other_jobs_output(t):
+    m = t.model("pre-f16")
+    t.write("out.jsonl", "somebody's data\n")
+    job = t.job([{"prompt": [2, 7]}])
+    t.run("generate", m, job, "-o", "out.jsonl", rc=(1, 2)).says("out.jsonl", "--overwrite")
+    t.eq(t.read("out.jsonl"), b"somebody's data\n", "OUTPUT")
+    t.run("generate", m, job, "-o", "out.jsonl", "--overwrite")
+    t.eq(len(t.records("out.jsonl")), 1, "records")
+    t.run("generate", m, t.job([{"prompt": [2, 8]}], "b.jsonl"), "-o", "out.jsonl", rc=(1, 2)).says("--overwrite")
+
+
+def test_lock(t):
+    job = long_job(t, 60, 60)
+    p = t.start("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW)
+    end = time.monotonic() + 20 * t.shared.slow_by
+    while not t.exists("out.jsonl.journal") and time.monotonic() < end:
+        time.sleep(0.005)
+    try:
+        t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW, rc=(1, 2)).says(str(p.pid))
+        t.check(p.poll() is None, "the first went on")
+    finally:
+        p.send_signal(signal.SIGINT)
+        t.finish(p, 30)
+
+
+def test_damaged_state(t):
+    """Journal and partial results, damaged in many ways: the right results or a clear refusal, never a wrong record."""
+    job = long_job(t, 16, 20)
+    want = t.generate(t.model("demo-opt"), job, *SLOW, out="want.jsonl")
+    interrupt(t, job)
+    journal, part = t.read("out.jsonl.journal"), t.read("out.jsonl.part")
+    rng, refused = random.Random(1), 0
+    for k in range(40):
+        j, p = bytearray(journal), bytearray(part)
+        kind = k % 8
+        if kind == 0:
+            j = j[:rng.randrange(len(j))]
+        elif kind == 1:
+            j[rng.randrange(len(j))] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            j = bytearray()
+        elif kind == 3:
+            p = p[:rng.randrange(len(p))]
+        elif kind == 4:
+            j += bytes(rng.randrange(256) for _ in range(200))
+        elif kind == 5:
+            p += p[:p.index(b"\n") + 1]             # a record twice
+        elif kind == 6:
+            p = bytearray(b"\n") + p
+        else:
+            p += b'{"custom_id": "stranger", "id": "x", "response": null, "error": null}\n'
+        t.write("out.jsonl.journal", bytes(j))
+        t.write("out.jsonl.part", bytes(p))
+        if t.exists("out.jsonl"):
+            os.remove(t.path("out.jsonl"))
+        r = t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW, rc=(0, 1, 2))
+        if r.rc:
+            refused += 1
+            t.check(not t.exists("out.jsonl") and r.err.strip(), "a refusal says why and makes no result")
+        else:
+            same(t, t.records("out.jsonl"), want, f"damage {k}")
+            t.eq(len(t.read("out.jsonl").splitlines()), len(want), f"lines after damage {k}")
+
+
+def test_order(t):
+    m, job = t.model("pre-f16"), token_job(257, n=20)
+    a = t.generate(m, job, "--gpu-batch-size", 4, "--num-gpu-batches", 1)
+    t.eq(list(a), [k for k, _ in job], "input order")
+    b = t.generate(m, job, "--gpu-batch-size", 4, "--num-gpu-batches", 1, "--order", "completion")
+    same(t, b, a, "completion order")
+    t.check(list(b) != list(a), "completion order is another one here")
+
+
+def test_files_left(t):
+    t.generate(t.model("pre-f16"), token_job(257, n=4), "--kv", "disk:100", "--hidden", "disk:100")
+    t.eq(sorted(os.listdir(t.dir)), ["in.jsonl", "out.jsonl"], "the folder")
+    os.mkdir(t.path("off"))
+    t.generate(t.model("pre-f16"), token_job(257, n=4), "--kv", "disk:100", "--offload-dir", t.path("off"))
+    t.eq(os.listdir(t.path("off")), [], "--offload-dir")
+
+
+REPORT = {
+    "version": str, "machine": dict, "model": ["name", "bytes", "dtype", "hash"], "job": ["requests", "prompt_tokens", "generated_tokens", "failed"],
+    "plan": dict, "time": ["load", "prefill", "decode", "total"], "throughput": ["prefill", "decode", "total", "requests_per_s"],
+    "links": dict, "wait_s": ["weights", "kv", "compute", "tokenizer", "output"], "memory": dict, "kv": dict, "predicted": None, "actual": None, "projected": bool,
+}
+
+
+@smoke
+def test_report(t):
+    job = token_job(257, n=9) + [("bad", {"prompt": [2, 999]})]
+    recs = t.generate(t.model("pre-f16"), job, "--report", t.path("r.json"), "--weights", "host:50,disk:50", "--kv", "disk:100", "--kv-policy", "h2o",
+                      "--kv-budget", "20%", rc=3)
+    r = json.loads(t.read("r.json"))
+    for k, kind in REPORT.items():
+        t.check(k in r, f"report has no {k}")
+        if isinstance(kind, list):
+            for f in kind:
+                t.check(f in r[k], f"report has no {k}.{f}")
+        elif kind:
+            t.check(isinstance(r[k], kind), f"{k} is {r[k]}")
+    ok = [x["response"]["body"]["usage"] for x in recs.values() if x["error"] is None]
+    t.eq((r["job"]["requests"], r["job"]["failed"]), (10, 1), "requests, failed")
+    t.eq(r["job"]["prompt_tokens"], sum(u["prompt_tokens"] for u in ok), "prompt tokens")
+    t.eq(r["job"]["generated_tokens"], sum(u["completion_tokens"] for u in ok), "generated tokens")
+    t.check(r["time"]["total"] > 0 and r["throughput"]["decode"] > 0, "rates")
+    t.eq(r["projected"], False, "projected")
+    t.check(r["links"]["disk_read"]["bytes"] > 0, "bytes read")
+
+
+def test_report_after_resume(t):
+    """Report, exit code and dump cover the whole job."""
+    job = long_job(t)
+    lines = open(job).read() + json.dumps({"prompt": [99999]}) + "\n"
+    t.write("long.jsonl", json.dumps({"prompt": ""}) + "\n" + lines)
+    interrupt(t, job, "--dump-kv", "kv.jsonl")
+    recs = t.generate(t.model("demo-opt"), job, *SLOW, "--dump-kv", "kv.jsonl", "--report", t.path("r.json"), fresh=False, rc=3)
+    r = json.loads(t.read("r.json"))
+    ok = [x["response"]["body"]["usage"] for x in recs.values() if x["error"] is None]
+    t.eq((r["job"]["requests"], r["job"]["failed"], r["job"]["generated_tokens"]), (42, 2, sum(u["completion_tokens"] for u in ok)), "job")
+    rows = [json.loads(x) for x in t.read("kv.jsonl").splitlines()]
+    t.eq(sorted({x["custom_id"] for x in rows}), sorted(k for k, x in recs.items() if x["error"] is None), "ids in the dump")
+    t.eq(len(rows), 6 * 40, "rows in the dump: a layer each, none twice")
+
+
+def test_dump_kv(t):
+    job = [("a", dict(prompt=[2] + list(range(20, 50)), max_tokens=10, ignore_eos=True)), ("b", dict(prompt=[2, 5], max_tokens=2, ignore_eos=True))]
+    for policy, n in ((["--kv-policy", "h2o", "--kv-heavy", "4", "--kv-recent", "4"], 8), (["--kv-policy", "local", "--kv-recent", "6"], 6), (["--kv-policy", "full"], 40)):
+        t.generate(t.model("pre-f16"), job, *policy, "--dump-kv", t.path("kv.jsonl"), "--overwrite")
+        rows = [json.loads(x) for x in t.read("kv.jsonl").splitlines()]
+        t.eq(len(rows), 6, "rows")
+        for r in rows:
+            fed = {"a": 40, "b": 3}[r["custom_id"]]
+            t.eq(r["tokens_fed"], fed, "tokens_fed")
+            t.eq(len(r["kept"]), 3, "heads")
+            for head in r["kept"]:
+                t.eq((head, len(head)), (sorted(set(head)), min(n, fed)), "kept positions")
+            t.eq(r["scores"] is not None, "h2o" in policy, "scores")
+
+
+def test_budget_share(t):
+    """A share is of the longest valid line, rounded half up; odd budgets give the heavy part the smaller half."""
+    job = [dict(prompt=[2] * 40, max_tokens=35, ignore_eos=True), dict(prompt=[2], max_tokens=80, ignore_eos=True), dict(prompt=[999], max_tokens=100)]
+    for share, want in (("20%", 16), ("1%", 1), ("50%", 41), ("13", 13)):   # of 81: 16.2, 0.81, 40.5
+        t.generate(t.model("pre-f16"), job, "--kv-policy", "h2o", "--kv-budget", share, "--dump-kv", t.path("kv.jsonl"), "--overwrite", rc=3)
+        rows = [json.loads(x) for x in t.read("kv.jsonl").splitlines() if b'"r0"' in x]
+        t.eq({len(h) for r in rows for h in r["kept"]}, {want}, f"entries kept with {share}")
+    p = t.run("generate", t.model("pre-f16"), t.path("in.jsonl"), "-o", "x.jsonl", "--kv-policy", "h2o", "--dry-run", rc=None)
+    t.eq(p.rc in (0, 3), True, "--dry-run")
+
+
+def test_sink_default(t):
+    t.generate(t.model("pre-f16"), [dict(prompt=[2] * 60, max_tokens=41, ignore_eos=True)], "--kv-policy", "sink", "--dump-kv", t.path("kv.jsonl"))
+    for x in t.read("kv.jsonl").splitlines():
+        for head in json.loads(x)["kept"]:
+            t.eq(head, [0, 1, 2, 3] + list(range(84, 100)), "20 % of 101, four of them sinks")
+
+
+def test_trace(t):
+    t.generate(t.model("pre-f16"), token_job(257, n=5), "--trace", t.path("t.json"), "--weights", "disk:100")
+    d = json.loads(t.read("t.json"))
+    ev = d["traceEvents"] if isinstance(d, dict) else d
+    t.check(sum("ts" in e for e in ev) > 20, "events")
+
+
+def test_dry_run(t):
+    r = t.run("generate", t.model("demo-opt"), t.job([{"prompt": "It was"}]), "-o", "out.jsonl", "--dry-run")
+    t.check(len(r.out + r.err) > 200, "prints the plan")
+    t.eq(sorted(os.listdir(t.dir)), ["in.jsonl"], "loads and writes nothing")
+
+
+def test_progress(t):
+    r = t.run("generate", t.model("demo-opt"), long_job(t), "-o", "a.jsonl", *SLOW, "--progress", "none")
+    quiet = len(r.err)
+    r = t.run("generate", t.model("demo-opt"), t.path("long.jsonl"), "-o", "b.jsonl", *SLOW, "--progress", "plain")
+    t.check(len(r.err) >= quiet and "\x1b" not in r.err and r.out == "", "plain progress is lines on stderr")

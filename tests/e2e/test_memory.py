@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets: the peak stays within --host-mem + 64 MiB; what does not fit is refused with a table; inputs take bounded memory."""
+import json, os, re
+
+from harness import TOP, alone, cases, same, token_job
+
+MIB = 1 << 20
+OPT_125M = os.path.join(TOP, "configs", "models", "opt-125m.json")
+
+
+def dummy(t):
+    """OPT-125M's shape with random weights: large enough that a budget means something."""
+    def make():
+        dst = os.path.join(t.shared.root, "dummy-125m")
+        t.run("convert", "--dummy", OPT_125M, dst, timeout=120)
+        return dst
+    return t.shared.once("dummy-125m", make)
+
+
+@alone
+@cases(streamed=(160, []), small=(112, ["--gpu-batch-size", "2", "--num-gpu-batches", "1"]), h2o=(160, ["--kv-policy", "h2o"]),
+       kv_disk=(160, ["--kv", "disk:100", "--hidden", "disk:100", "--gpu-batch-size", "4", "--num-gpu-batches", "2"]), resident=(512, []))
+def test_peak(t, value):
+    mem, opts = value
+    if t.shared.slow_by > 1:
+        t.skip("sanitizers take memory of their own")
+    m = dummy(t)
+    r = t.generate(m, [dict(prompt=[2] + [7 * i % 50000 for i in range(60)], max_tokens=4, ignore_eos=True) for _ in range(6)], "--host-mem", f"{mem}M", *opts,
+                   "--report", t.path("r.json"), timeout=180)
+    t.check(all(x["error"] is None for x in r.values()), "the job failed")
+    t.check(t.last.maxrss <= (mem + 64) * MIB, f"peak {t.last.maxrss / MIB:.0f} MiB with --host-mem {mem}M")
+
+
+def test_does_not_fit(t):
+    """Exit 4 with an itemised table and the smallest budget, which then works."""
+    m = t.model("demo-opt")
+    job = t.job(token_job(4096, n=6))
+    r = t.run("generate", m, job, "-o", "out.jsonl", "--host-mem", "1M", rc=4).says("weights", "kv", "host-mem")
+    t.check(not t.exists("out.jsonl") and not t.exists("out.jsonl.part"), "something was written")
+    sizes = [float(n) * {"K": 1 / 1024, "M": 1, "G": 1024}[u] for n, u in re.findall(r"--host-mem[ =](\d+(?:\.\d+)?) ?([KMG])", r.err)]
+    t.check(sizes, f"no budget is named: {r.err[-500:]}")
+    t.run("generate", m, job, "-o", "out.jsonl", "--host-mem", f"{max(sizes):g}M" if max(sizes) == int(max(sizes)) else f"{int(max(sizes) * 1024) + 1}K")
+
+
+def test_disk_budget(t):
+    t.run("generate", t.model("demo-opt"), t.job(token_job(4096, n=6)), "-o", "out.jsonl", "--kv", "disk:100", "--disk-space", "4K", rc=4).says("disk")
+
+
+@alone
+def test_many_lines(t):
+    """A few bytes a line: 300,000 lines, almost all of them wrong, in a small budget."""
+    if t.shared.slow_by > 1:
+        t.skip("too long under a sanitizer")
+    with open(t.path("in.jsonl"), "w") as f:
+        for i in range(300000):
+            f.write('{"custom_id": "request-number-%d", "method": "POST", "url": "/v1/completions", "body": {"prompt": [2, %d]%s}}\n'
+                    % (i, 5 if i % 100000 == 7 else 99999, ', "max_tokens": 2'))
+    r = t.run("generate", t.model("demo-opt"), "in.jsonl", "-o", "out.jsonl", "--host-mem", "64M", rc=3, timeout=180)
+    t.check(r.maxrss <= 128 * MIB, f"peak {r.maxrss / MIB:.0f} MiB")
+    n = good = 0
+    for i, line in enumerate(open(t.path("out.jsonl"))):
+        n += 1
+        if i % 100000 == 7:
+            good += json.loads(line)["error"] is None
+    t.eq((n, good), (300000, 3), "records")
+
+
+@alone
+def test_address_space_limit(t):
+    """Under a hard limit of address space: the right results, or a refusal."""
+    import resource
+    if t.shared.slow_by > 1:
+        t.skip("sanitizers need address space")
+    job, m = token_job(4096, n=6), t.model("demo-opt")
+    want = t.generate(m, job, "--threads", "1")
+    done = 0
+    for mib in (32, 64, 96, 128, 192, 256, 512):
+        for f in ("out.jsonl", "out.jsonl.part", "out.jsonl.journal"):
+            if t.exists(f):
+                os.remove(t.path(f))
+        r = t.run("generate", m, t.path("in.jsonl"), "-o", "out.jsonl", "--threads", "1", "--host-mem", "40M", rc=(0, 1, 4, 127),
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (mib * MIB, mib * MIB)))
+        if r.rc == 0:
+            same(t, t.records("out.jsonl"), want, f"{mib} MiB")
+            done += 1
+        else:
+            t.check(r.err.strip(), "nothing was said")
+    t.check(done, "never enough")
