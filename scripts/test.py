@@ -81,7 +81,7 @@ class Stage:
         self.step(["ninja", "-C", d, f"-j{self.jobs}"])
         return d
 
-    def meson_test(self, d, want, setup=None, env=None):
+    def meson_test(self, d, want, setup=None, env=None, slow_by=None):
         """Runs the tests whose suites `want` accepts and adds up what they count."""
         tests = json.loads(subprocess.run(["meson", "introspect", "--tests", d], check=True, capture_output=True).stdout)
         names = [t["name"] for t in tests if want({s.split(":")[-1] for s in t["suite"]})]
@@ -91,7 +91,7 @@ class Stage:
         for old in glob.glob(f"{d}/meson-logs/{base}*"):
             os.remove(old)
         rc, _ = self.sh(["meson", "test", "-C", d, "--no-rebuild", "--logbase", base, "--num-processes", str(self.jobs)]
-                        + (["--setup", setup] if setup else []) + names, env=env)
+                        + (["--setup", setup] if setup else []) + (["--timeout-multiplier", str(slow_by)] if slow_by else []) + names, env=env)
         logs = glob.glob(f"{d}/meson-logs/{base}*.json")
         results = [json.loads(line) for path in logs for line in open(path)]
         if rc and not results:
@@ -155,7 +155,9 @@ def stage_e2e(st):
 
 
 def stage_valgrind(st):
-    st.meson_test(os.path.join(OUT, "gcc"), lambda suites: "fast" in suites and not suites & {"kernels", "ktest", "e2e"}, setup="valgrind")
+    """The small suites; those full of threads and io_uring are ASan's and TSan's."""
+    st.meson_test(os.path.join(OUT, "gcc"), lambda suites: "fast" in suites and not suites & {"kernels", "ktest", "offload", "sched", "e2e"},
+                  setup="valgrind", slow_by=6)
 
 
 def stage_clang(st):
@@ -165,13 +167,13 @@ def stage_clang(st):
 
 def stage_asan(st):
     d = st.build("-Db_sanitize=address,undefined", "-Db_lundef=false", env={"CC": "clang-14"})
-    st.meson_test(d, lambda suites: suites & {"fast", "fuzz"}, setup="sanitizer", env=SAN_ENV)
+    st.meson_test(d, lambda suites: suites & {"fast", "fuzz"}, setup="sanitizer", env=SAN_ENV, slow_by=4)
     e2e(st, d, "--smoke", "--slow-by", "4", env=SAN_ENV)
 
 
 def stage_tsan(st):
     d = st.build("-Db_sanitize=thread", "-Db_lundef=false", env={"CC": "clang-14"})
-    st.meson_test(d, lambda suites: suites & {"offload", "sched"}, setup="sanitizer", env=SAN_ENV)
+    st.meson_test(d, lambda suites: suites & {"offload", "sched"}, setup="sanitizer", env=SAN_ENV, slow_by=4)
     e2e(st, d, "--threads-smoke", "--slow-by", "8", env=SAN_ENV)
 
 
