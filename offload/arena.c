@@ -125,7 +125,7 @@ int ps_arena_alloc(struct ps_arena *a, const char *name, uint64_t n, uint64_t si
                    void **ret, struct ps_detail *dt)
 {
     assert(align && !(align & (align - 1)) && align <= HUGE_PAGE);
-    uint64_t len, at, end;
+    uint64_t len, at = 0, end;
     bool over =
         __builtin_mul_overflow(n, size, &len) || __builtin_add_overflow(a->used, align - 1, &at);
     at &= ~(uint64_t) (align - 1);

@@ -115,7 +115,7 @@ int ps_probe_dram(unsigned threads, uint64_t bytes, double max_s, struct ps_rate
     size_t part = bytes / threads / 4096 * 4096;
     memset(ps_arena_base(a), 1, bytes); /* not the shared zero page, whatever the kernel does */
     for (unsigned i = 0; i < threads; i++) {
-        readers[i].p = (const lanes *) ((uint8_t *) ps_arena_base(a) + i * part);
+        readers[i].p = (const void *) ((uint8_t *) ps_arena_base(a) + i * part);
         readers[i].n = part / sizeof(lanes);
     }
     struct dram d = { readers, threads };

@@ -88,7 +88,7 @@ static void init_bufs(struct rig *g)
                                     .off = disk ? (uint64_t) i * BYTES : 0,
                                     .p = disk ? NULL : g->mem + (size_t) i * BYTES,
                                     .len_bytes = BYTES };
-        uint64_t *w = (uint64_t *) (g->mem + (size_t) i * BYTES);
+        uint64_t *w = (void *) (g->mem + (size_t) i * BYTES);
         for (int j = 0; j < WORDS; j++) w[j] = (uint64_t) (i * 1000 + j);
     }
 }
