@@ -12,6 +12,9 @@ const struct ps_kern ps_kern_table_avx2[] = {
       .takes = ps_linear_avx2_takes,
       .run = ps_linear_avx2 },
     PS_X86_ROW(attn_prompt, avx2, PS_CPU_AVX2),
+    PS_X86_ROW(kv_round, avx2, PS_CPU_AVX2),
     PS_X86_ROW(attn_decode, avx2, PS_CPU_AVX2),
+    PS_X86_ROW(kv_compact, avx2, PS_CPU_AVX2),
+    PS_X86_ROW(sample, avx2, PS_CPU_AVX2),
     { 0 },
 };

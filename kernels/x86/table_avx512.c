@@ -12,6 +12,9 @@ const struct ps_kern ps_kern_table_avx512[] = {
       .takes = ps_linear_avx512_takes,
       .run = ps_linear_avx512 },
     PS_X86_ROW(attn_prompt, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
+    PS_X86_ROW(kv_round, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
     PS_X86_ROW(attn_decode, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
+    PS_X86_ROW(kv_compact, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
+    PS_X86_ROW(sample, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
     { 0 },
 };

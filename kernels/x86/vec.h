@@ -37,6 +37,7 @@ PS_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 PS_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 PS_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 PS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+PS_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 PS_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b if one is NaN */
 PS_INLINE vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 PS_INLINE vm vf_ge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
@@ -45,6 +46,7 @@ PS_INLINE vf vf_pick(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, y
 PS_INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
 PS_INLINE vf vf_ldexp(vf x, vf n) { return _mm512_scalef_ps(x, n); }
 
+PS_INLINE vi vf_trunc(vf x) { return _mm512_cvttps_epi32(x); }
 PS_INLINE vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
 PS_INLINE vi vi_load(const int32_t *p) { return _mm512_loadu_si512(p); }
 PS_INLINE vi vi_loadn(const int32_t *p, unsigned n)
@@ -167,6 +169,7 @@ PS_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 PS_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 PS_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 PS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+PS_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 PS_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); } /* b if one is NaN */
 PS_INLINE vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 PS_INLINE vm vf_ge(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
@@ -186,6 +189,7 @@ PS_INLINE vf vf_ldexp(vf x, vf n)
     return vf_mul(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(b, bias), 23)));
 }
 
+PS_INLINE vi vf_trunc(vf x) { return _mm256_cvttps_epi32(x); }
 PS_INLINE vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
 PS_INLINE vi vi_load(const int32_t *p) { return _mm256_loadu_si256((const __m256i *) p); }
 PS_INLINE vi vi_loadn(const int32_t *p, unsigned n)

@@ -173,3 +173,42 @@ void bench_attn_prompt(struct kt *kt)
     prompt_bench(kt, 128, 8, 2, 512);
     prompt_bench(kt, 128, 4, 1, 2048);
 }
+
+/* ---- sample: rows enough that the logits come from DRAM */
+
+static void sample_bench(struct kt *kt, const char *name, float temperature, float top_p,
+                         uint32_t top_k, uint32_t n_top)
+{
+    enum { ROWS = 256, VOCAB = 50272 };
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s_%dx%d", name, ROWS, VOCAB);
+    if (!kt_wants_shape(kt, shape)) return;
+    struct ps_sample *a = kt_big(kt, sizeof *a);
+    struct ps_sample_row *rows = kt_big(kt, ROWS * sizeof *rows);
+    struct ps_sample_out *out = kt_big(kt, ROWS * sizeof *out);
+    float *x = kt_big(kt, (size_t) ROWS * VOCAB * sizeof *x);
+    kt_big_fill(kt, x, PS_F32, (size_t) ROWS * VOCAB, -8, 4);
+    for (int i = 0; i < 40 * ROWS; i++) /* a few likely ones, as a model has */
+        x[(size_t) (i % ROWS) * VOCAB + kt_below(kt, VOCAB)] = kt_uniform(kt, 5, 18);
+    for (uint32_t r = 0; r < ROWS; r++)
+        rows[r] = (struct ps_sample_row) { .logits = x + (size_t) r * VOCAB,
+                                           .out = &out[r],
+                                           .key = r,
+                                           .n_top = n_top,
+                                           .top_k = top_k,
+                                           .forced = -1,
+                                           .temperature = temperature,
+                                           .top_p = top_p };
+    *a = (struct ps_sample) { rows, ROWS, VOCAB };
+    const void *args[] = { a };
+    kt_bench(kt, &(struct kt_bench) { .op = PS_OP_sample, .args = args, .n_args = 1 }, "%s", shape);
+}
+
+void bench_sample(struct kt *kt)
+{
+    sample_bench(kt, "greedy", 0, 1, 0, 0);
+    sample_bench(kt, "greedy_top20", 0, 1, 0, 20);
+    sample_bench(kt, "t1", 1, 1, 0, 0);
+    sample_bench(kt, "t1_p0.9", 1, 0.9f, 0, 0);
+    sample_bench(kt, "t1_k50", 1, 1, 50, 0);
+}

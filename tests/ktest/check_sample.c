@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sample. The outputs are structs: compared field by field, tokens exactly, log-probabilities within 1e-5. */
+#include "bench_attn.h"
 #include "ktest.h"
 #include <math.h>
 
@@ -79,4 +80,4 @@ static void check(struct kt *kt)
     sample_case(kt, 50272, 3, TIES);
     sample_case(kt, 50272, 3, SOME_OUT);
 }
-const struct kt_test kt_test_sample = { PS_OP_sample, check, NULL };
+const struct kt_test kt_test_sample = { PS_OP_sample, check, bench_sample };
