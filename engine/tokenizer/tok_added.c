@@ -26,6 +26,7 @@ int tok_added_add(struct ps_tok *t, const char *text, size_t len, struct tok_add
     if (tok_vocab_find(t, text, len) != a->id) {
         r = tok_vocab_add(t, text, len, a->id, where, dt);
         if (r < 0) return r;
+        t->entry[a->id].flags |= TOK_EXTRA;
     }
     t->entry[a->id].flags |= TOK_ADDED | (a->special ? TOK_SPECIAL : 0);
     t->n_added++;
@@ -141,6 +142,7 @@ bool tok_scan_next(struct tok_scan *sc, struct tok_span *ret)
         if (!a || (a->single_word && !alone(sc, at, sc->pos))) continue;
         size_t start = a->lstrip ? strip_left(sc, at) : at;
         size_t end = a->rstrip ? strip_right(sc, sc->pos) : sc->pos;
+        if (start >= end) continue; /* white space that the token before has taken already */
         sc->next = (struct tok_span) { a->id, start, end };
         sc->held = sc->done < start;
         *ret = sc->held ? (struct tok_span) { -1, sc->done, start } : sc->next;

@@ -19,10 +19,10 @@ enum {
     TOK_CACHE_SLOTS = 1 << 14 /* words that an encoder remembers */
 };
 
-enum { TOK_USED = 1, TOK_SPECIAL = 2, TOK_ADDED = 4, TOK_RAW = 8 };
+enum { TOK_USED = 1, TOK_SPECIAL = 2, TOK_ADDED = 4, TOK_RAW = 8, TOK_EXTRA = 16 };
 
 /* What an id stands for: bytes in the tokenizer's block. TOK_RAW: its text has characters outside the byte alphabet, so that
- * they stand for themselves. */
+ * they stand for themselves. TOK_EXTRA: the model's vocabulary lacks it, only an added token has this id. */
 struct tok_entry {
     uint32_t off;
     uint32_t len : 24, flags : 8;
@@ -95,9 +95,9 @@ int tok_vocab_init(struct ps_tok *t, uint32_t n_ids, uint32_t n_tokens, size_t b
 /* Enters a token's text under an id that is free (checked). */
 int tok_vocab_add(struct ps_tok *t, const char *text, size_t len, int32_t id, const char *where,
                   struct ps_detail *dt) ps_must_check;
-/* The id of a token's text, -1 = none. */
+/* The id of a token's text (at most TOK_MAX_CONTENT bytes), -1 = none. */
 int32_t tok_vocab_find(const struct ps_tok *t, const char *text, size_t len);
-/* The id of a mapped token's bytes, -1 = none. */
+/* The id of the vocabulary's own token for these bytes, -1 = none. */
 int32_t tok_vocab_find_bytes(const struct ps_tok *t, const char *bytes, size_t len);
 int tok_block_put(struct ps_tok *t, const char *s, size_t len, uint32_t *ret_off) ps_must_check;
 int tok_merges_init(struct ps_tok *t, size_t n) ps_must_check;

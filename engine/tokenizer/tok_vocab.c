@@ -74,18 +74,17 @@ int tok_vocab_add(struct ps_tok *t, const char *text, size_t len, int32_t id, co
 
 int32_t tok_vocab_find_bytes(const struct ps_tok *t, const char *bytes, size_t len)
 {
-    return (int32_t) *slot_of(t, bytes, len, false) - 1;
+    int32_t id = (int32_t) *slot_of(t, bytes, len, false) - 1;
+    return id >= 0 && t->entry[id].flags & TOK_EXTRA ? -1 : id;
 }
 
 int32_t tok_vocab_find(const struct ps_tok *t, const char *text, size_t len)
 {
-    char small[256];
+    char b[TOK_MAX_CONTENT];
     size_t n;
-    ps_auto_free char *big = len > sizeof(small) ? ps_calloc(1, len) : NULL;
-    if (len > sizeof(small) && !big) return -1;
-    char *b = big ? big : small;
-    if (!tok_text_to_bytes(text, len, b, &n)) return (int32_t) *slot_of(t, text, len, true) - 1;
-    return tok_vocab_find_bytes(t, b, n);
+    if (len > sizeof(b)) return -1;
+    bool raw = !tok_text_to_bytes(text, len, b, &n);
+    return (int32_t) (raw ? *slot_of(t, text, len, true) : *slot_of(t, b, n, false)) - 1;
 }
 
 int tok_merges_init(struct ps_tok *t, size_t n)
