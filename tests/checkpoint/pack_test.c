@@ -16,40 +16,6 @@ static const char *new_dst(void)
     return dst;
 }
 
-/* Every chunk verifies, every element is `tiny_value`. */
-static void check_packed(const char *folder, enum ps_dtype dtype)
-{
-    struct ps_detail dt;
-    ps_auto_pack struct ps_packed *p = NULL;
-    assert_true(ps_pack_is(folder));
-    assert_ok_dt(ps_pack_open(folder, &p, &dt), &dt);
-    assert_int_equal(p->dtype, dtype);
-    assert_int_equal(p->file_bytes % PS_PACK_ALIGN, 0);
-    size_t n;
-    char *file = tiny_read(folder, "weights-00001-of-00001.safetensors", &n);
-    assert_int_equal(n, p->file_bytes);
-    uint64_t at = p->chunks[0].off;
-    for (uint32_t i = 0; i < p->n_chunks; i++) {
-        assert_int_equal(p->chunks[i].off, at);
-        assert_ok_dt(ps_pack_verify(p, i, file + at, &dt), &dt);
-        at += p->chunks[i].len;
-    }
-    assert_int_equal(at, n);
-    for (uint32_t i = 0; i < p->n_tensors; i++) {
-        const struct ps_packed_tensor *t = &p->tensors[i];
-        assert_int_equal(t->off % PS_PACK_ALIGN, 0);
-        for (uint64_t k = 0; k < (uint64_t) t->t.rows * t->t.cols; k++)
-            if (!(ps_dtype_get(dtype, file + t->off, k) == tiny_value(t->t.name, k)))
-                fail_msg("%s[%llu]", t->t.name, (unsigned long long) k);
-        assert_int_equal(p->chunks[t->first_chunk].group, t->t.group);
-    }
-    file[p->chunks[1].off + 5] ^= 4;
-    assert_err(ps_pack_verify(p, 1, file + p->chunks[1].off, &dt), PS_ECORRUPT);
-    assert_says(&dt, p->tensors[p->chunks[1].first_tensor].t.name);
-    assert_says(&dt, p->path);
-    free(file);
-}
-
 static void every_pair_of_dtypes(void **state)
 {
     for (int level = 0; level < 2; level++)
@@ -65,7 +31,7 @@ static void every_pair_of_dtypes(void **state)
                 int r = ps_pack_convert(src, new_dst(), &c, &dt);
                 ps_cpu_set_mask(UINT32_MAX);
                 assert_ok_dt(r, &dt);
-                check_packed(dst, (enum ps_dtype)(to < 0 ? from : to));
+                tiny_check(dst, (enum ps_dtype)(to < 0 ? from : to));
             }
 }
 
@@ -86,7 +52,7 @@ static void shapes_and_layouts(void **state)
         const char *src = tiny_folder();
         tiny_make(src, &cases[i], &s);
         assert_ok_dt(ps_pack_convert(src, new_dst(), NULL, &dt), &dt);
-        check_packed(dst, cases[i].dtype);
+        tiny_check(dst, cases[i].dtype);
     }
 }
 

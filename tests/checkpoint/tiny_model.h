@@ -38,6 +38,8 @@ struct tiny_opt {
 };
 /* config.json and model.safetensors (or shards) in `folder`. */
 void tiny_make(const char *folder, const struct tiny_opt *o, struct ps_shape *ret);
+/* Opens a packed folder: its chunks tile the file and verify, its elements are tiny_value()s. */
+void tiny_check(const char *packed, enum ps_dtype dtype);
 /* A safetensors file of this header text (padded by nothing) and n zero bytes. */
 void tiny_safetensors(const char *folder, const char *name, const char *header, size_t n);
 #endif
