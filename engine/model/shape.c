@@ -175,7 +175,7 @@ int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_sha
         return ps_fail(dt, -EFBIG, "%s: a config of more than 1 MiB is not plausible", path);
     if (too_deep(json, len))
         return ps_fail(dt, -PS_EFORMAT, "%s: nested more than %d deep", path, CONFIG_DEPTH_MAX);
-    json_error_t e;
+    json_error_t e = { 0 }; /* jansson does not always fill it */
     json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &e);
     if (!root) {
         /* Where an allocation fails inside its lexer, jansson leaves the error empty, or calls it bad syntax. */
