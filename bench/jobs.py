@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whole jobs, beside Hugging Face transformers and accelerate in the same run and under the same memory limit.
+
+    jobs.py PENSTOCK [--rows offload,resident,h2o] [--shape opt-1.3b] [--limit 1638M] [--prompts N] [--work DIR] [--budget-s S]
+
+rows
+  offload    256 prompts of 32 + 128 tokens, weights on disk, one cgroup memory limit for both: penstock `full` and H2O 20 %
+             against accelerate's disk offload at its best data type and batch size
+  resident   32 prompts of 128 + 32 tokens, everything in memory: penstock against transformers in float32, bfloat16 beside it
+  h2o        penstock alone: H2O 20 % against `full`, the same --host-mem, 512 + 512 tokens, weights on disk and resident
+
+Weights are random (`penstock convert --dummy`); Hugging Face reads the very same file. Needs torch, transformers and accelerate for
+the first two rows (python3 -m venv .venv && .venv/bin/pip install torch transformers accelerate, then run this with .venv/bin/python).
+A job of the peer that would take longer than --budget-s is measured over fewer batches and tokens and projected from its own steady
+rate; the table says so. Writes bench/results/jobs-ROW.md and .json.
+"""
+import argparse, json, os, platform, re, shutil, statistics, subprocess, sys, time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = os.path.join(TOP, "bench", "results")
+GIB = 1 << 30
+
+
+def size(text):
+    m = re.fullmatch(r"([\d.]+)([KMGT]?)", text)
+    if not m:
+        raise argparse.ArgumentTypeError(f"{text}: a size looks like 512M or 1.6G")
+    return int(float(m[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[m[2]])
+
+
+# ---------------------------------------------------------------- one memory limit for whatever runs in it
+
+class Limit:
+    """A cgroup (version 2, or 1) with a memory limit that counts the page cache; without one, no limit, and the table says so."""
+
+    def __init__(self, limit):
+        self.limit, self.dir, self.kind = limit, None, "none (no writable cgroup)"
+        if not limit:
+            self.kind = "none"
+            return
+        for root, file, kind in (("/sys/fs/cgroup", "memory.max", "cgroup v2"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "cgroup v1")):
+            d = f"{root}/penstock-bench-{os.getpid()}"
+            try:
+                os.mkdir(d)
+                with open(f"{d}/{file}", "w") as f:
+                    f.write(str(limit))
+                self.dir, self.kind = d, kind
+                return
+            except OSError:
+                if os.path.isdir(d):
+                    os.rmdir(d)
+
+    def enter(self):
+        if self.dir:
+            with open(f"{self.dir}/cgroup.procs", "w") as f:
+                f.write(str(os.getpid()))
+
+    def close(self):
+        for _ in range(50):
+            try:
+                if self.dir:
+                    os.rmdir(self.dir)
+                return
+            except OSError:
+                time.sleep(0.1)
+
+
+def cold(folder):
+    """Drops a folder's files from the page cache: what is cached outside the limit would be free inside it."""
+    for base, _, files in os.walk(folder):
+        for f in files:
+            fd = os.open(os.path.join(base, f), os.O_RDONLY)
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+
+def run(cmd, limit, timeout, env=None):
+    begin = time.monotonic()
+    p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limit.enter, env={**os.environ, **(env or {})})
+    try:
+        out, err = p.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        p.communicate()
+        return None, f"no end after {timeout:.0f} s", time.monotonic() - begin
+    return (out if p.returncode == 0 else None), err[-1500:] or f"exit {p.returncode}", time.monotonic() - begin
+
+
+# ---------------------------------------------------------------- penstock
+
+def job_file(path, n, prompt, new, vocab):
+    with open(path, "w") as f:
+        for i in range(n):
+            ids = [2] + [(1000 + 7919 * i + 104729 * j) % (vocab - 10) + 5 for j in range(prompt - 1)]
+            f.write(json.dumps({"prompt": ids, "max_tokens": new, "ignore_eos": True, "return_token_ids": False}) + "\n")
+
+
+def penstock(a, limit, n, prompt, new, *options):
+    """-> the report of one job"""
+    w = a.work
+    job_file(f"{w}/job.jsonl", n, prompt, new, a.vocab)
+    for f in ("out.jsonl", "out.jsonl.part", "out.jsonl.journal"):
+        if os.path.exists(f"{w}/{f}"):
+            os.remove(f"{w}/{f}")
+    cold(a.packed)
+    out, err, wall = run([a.penstock, "generate", a.packed, f"{w}/job.jsonl", "-o", f"{w}/out.jsonl", "--report", f"{w}/report.json", "--progress", "none",
+                          "--no-resume", *map(str, options)], limit, a.budget_s * 4)
+    if out is None:
+        return {"error": err}
+    r = json.load(open(f"{w}/report.json"))
+    t = r["time"]
+    return {"wall_s": wall, "prefill_s": t["prefill"], "decode_s": t["decode"], "total_s": t["prefill"] + t["decode"], "load_s": t["load"],
+            "tokens_per_s": r["throughput"]["total"], "decode_per_s": r["throughput"]["decode"], "plan": r["plan"], "wait_s": r["wait_s"],
+            "disk_share": (r["links"].get("disk_read") or {}).get("share_of_probed"), "projected": False}
+
+
+# ---------------------------------------------------------------- the peer: this same file, in its own process
+
+def hf_folder(a):
+    """The packed model as Hugging Face wants it: links, no copy."""
+    d = f"{a.work}/hf"
+    if not os.path.exists(f"{d}/model.safetensors"):
+        os.makedirs(d, exist_ok=True)
+        files = [f for f in os.listdir(a.packed) if f.endswith(".safetensors")]
+        if len(files) != 1:
+            raise SystemExit(f"{a.packed}: {len(files)} weight files, expected one")
+        os.symlink(f"{a.packed}/{files[0]}", f"{d}/model.safetensors")
+        shutil.copy(f"{a.packed}/config.json", f"{d}/config.json")
+    return d
+
+
+def peer_make(folder, dst, dtype):
+    """Outside the limit: accelerate's offload folder."""
+    import torch, transformers
+    from accelerate.utils import offload_state_dict
+    m = transformers.OPTForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    offload_state_dict(dst, m.state_dict())
+    print("{}")
+
+
+def peer_run(folder, offload, dtype, batch, n, prompt, new, steps):
+    """One process of the peer; prints {"load_s", "prefill_s", "step_s", "batches"}: seconds a batch's prompt and a step take."""
+    import torch, transformers
+    from accelerate import disk_offload, init_empty_weights
+    torch.manual_seed(0)
+    begin = time.monotonic()
+    dt = getattr(torch, dtype)
+    if offload:
+        cfg = transformers.AutoConfig.from_pretrained(folder)
+        with init_empty_weights():
+            m = transformers.OPTForCausalLM(cfg).to(dt)
+        m.tie_weights()
+        m.eval()
+        disk_offload(m, offload, execution_device="cpu")
+    else:
+        m = transformers.OPTForCausalLM.from_pretrained(folder, dtype=dt).eval()
+    load = time.monotonic() - begin
+    marks = []
+
+    class Clock(transformers.LogitsProcessor):
+        def __call__(self, ids, scores):
+            marks.append(time.monotonic())
+            return scores
+
+    prefill, step, whole = [], [], []
+    batches = -(-n // batch)
+    for _ in range(min(batches, 1 if steps < new else batches)):
+        ids = torch.randint(5, m.config.vocab_size, (batch, prompt))
+        marks.clear()
+        t0 = time.monotonic()
+        with torch.inference_mode():
+            m.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=steps, min_new_tokens=steps, do_sample=False, pad_token_id=1,
+                       logits_processor=transformers.LogitsProcessorList([Clock()]))
+        whole.append(time.monotonic() - t0)
+        prefill.append(marks[0] - t0)
+        step += [b - x for x, b in zip(marks, marks[1:])]
+    print(json.dumps({"load_s": load, "prefill_s": statistics.median(prefill), "step_s": statistics.median(step), "step_min": min(step), "step_max": max(step),
+                      "batches": batches, "measured_batches": len(prefill), "steps": steps}))
+
+
+def peer(a, limit, mode, dtype, batch, n, prompt, new, steps):
+    d = hf_folder(a)
+    off = f"{a.work}/offload-{dtype}" if mode == "offload" else ""
+    me = [sys.executable, os.path.abspath(__file__)]
+    quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if off and not os.path.exists(f"{off}/index.json"):
+        free = shutil.disk_usage(a.work).free
+        need = os.path.getsize(f"{d}/model.safetensors") * (2 if dtype == "float32" else 1)
+        if free < need + 2 * GIB:
+            return {"error": f"{free / GIB:.1f} GiB free, {need / GIB:.1f} needed for the offload folder"}
+        out, err, _ = run(me + ["--peer-make", d, off, dtype], Limit(0), 900, quiet)
+        if out is None:
+            return {"error": err}
+    cold(a.work)
+    cold(a.packed)
+    out, err, wall = run(me + ["--peer-run", d, off, dtype, str(batch), str(n), str(prompt), str(new), str(steps)], limit, a.budget_s, quiet)
+    if out is None:
+        return {"error": err.strip().splitlines()[-1][:200] if err.strip() else "killed (out of memory)", "dtype": dtype, "batch": batch}
+    r = json.loads(out.strip().splitlines()[-1])
+    r["prefill_total_s"], r["decode_total_s"] = r["batches"] * r["prefill_s"], r["batches"] * (new - 1) * r["step_s"]
+    total = r["prefill_total_s"] + r["decode_total_s"]
+    return {**r, "wall_s": wall, "total_s": total, "tokens_per_s": n * new / total, "decode_per_s": n * (new - 1) / r["decode_total_s"], "dtype": dtype, "batch": batch,
+            "projected": r["measured_batches"] < r["batches"] or steps < new}
+
+
+# ---------------------------------------------------------------- rows
+
+def line(name, r, base=None):
+    if "error" in r:
+        return f"| {name} | failed: {r['error'][-120:]} | | | | |"
+    ratio = f"{r['tokens_per_s'] / base['tokens_per_s']:.2f} x" if base and "error" not in base else ""
+    return (f"| {name} | {r['tokens_per_s']:.2f} | {r['decode_per_s']:.2f} | {r['total_s']:.1f} | {ratio} | "
+            f"{'projected from %d step(s)' % r['steps'] if r.get('projected') else 'measured'} |")
+
+
+HEAD = "| run | tokens/s | decode tokens/s | prefill + decode, s | against the peer | how |\n| --- | --- | --- | --- | --- | --- |"
+
+
+def write(row, title, notes, lines, data):
+    os.makedirs(RESULTS, exist_ok=True)
+    model = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "?")
+    text = f"# {title}\n\n{platform.machine()}, {model}, {os.cpu_count()} cores. {notes}\n\n{HEAD}\n" + "\n".join(lines) + "\n"
+    with open(f"{RESULTS}/jobs-{row}.md", "w") as f:
+        f.write(text)
+    with open(f"{RESULTS}/jobs-{row}.json", "w") as f:
+        json.dump(data, f, indent=1)
+    print(text)
+
+
+def row_offload(a):
+    n, prompt, new = a.prompts or 256, 32, 128
+    lim = Limit(a.limit)
+    data, lines = {}, []
+    try:
+        full = penstock(a, lim, n, prompt, new, "--weights", "disk:100", "--kv-policy", "full", *a.opts)
+        h2o = penstock(a, lim, n, prompt, new, "--weights", "disk:100", "--kv-policy", "h2o", "--kv-budget", "20%", *a.opts)
+        best, tried = {"error": "not run"}, []
+        for dtype in a.peer_dtypes:
+            for batch in a.peer_batches:
+                r = peer(a, lim, "offload", dtype, batch, n, prompt, new, a.peer_steps)
+                tried.append(r)
+                print(f"# accelerate {dtype} batch {batch}: {r.get('error') or '%.2f tokens/s' % r['tokens_per_s']}", file=sys.stderr, flush=True)
+                if "error" not in r and ("error" in best or r["tokens_per_s"] > best["tokens_per_s"]):
+                    best = r
+                if "error" in r:
+                    break                       # a larger batch needs more memory still
+        data = {"full": full, "h2o": h2o, "accelerate": tried}
+        lines = [line("penstock, full", full, best), line("penstock, H2O 20 %", h2o, best)]
+        lines += [line(f"accelerate disk_offload, {r['dtype']}, batch {r['batch']}{' (its best)' if r is best else ''}", r) for r in tried if "dtype" in r]
+    finally:
+        lim.close()
+    write("offload", f"{a.shape}, {n} prompts of {prompt} + {new} tokens, weights on disk",
+          f"Memory limit: {a.limit / GIB:.2f} GiB, {lim.kind}, page cache counted, for every process.", lines, data)
+
+
+def row_resident(a):
+    n, prompt, new = min(a.prompts or 32, 32), 128, 32
+    lim = Limit(0)
+    reps = 3
+    runs = {"penstock": [], "float32": [], "bfloat16": []}
+    for _ in range(reps):                       # in turn, so that a slow minute hits all of them
+        runs["penstock"].append(penstock(a, lim, n, prompt, new, "--weights", "host:100", "--kv-policy", "full", "--kv-dtype", "f32", *a.opts))
+        for dtype in ("float32", "bfloat16"):
+            runs[dtype].append(peer(a, lim, "resident", dtype, n, n, prompt, new, new))
+    mid = lambda rs: sorted(rs, key=lambda r: r.get("total_s", 1e30))[len(rs) // 2]
+    p, f, b = (mid(runs[k]) for k in ("penstock", "float32", "bfloat16"))
+    lines = [line("penstock (f16 weights, f32 arithmetic)", p, f), line("transformers float32", f), line("transformers bfloat16", b)]
+    if all("error" not in x for x in (p, f)):
+        lines.append(f"\nDecode {p['decode_per_s'] / f['decode_per_s']:.2f} x, total {p['tokens_per_s'] / f['tokens_per_s']:.2f} x transformers float32.")
+    write("resident", f"{a.shape} in memory, {n} prompts of {prompt} + {new} tokens", f"Medians of {reps}, run in turn.", lines, runs)
+
+
+def row_h2o(a):
+    n, prompt, new = a.prompts or 40, a.h2o_length, a.h2o_length
+    lim, data, lines = Limit(0), {}, []
+    for where, mem in (("disk", a.h2o_mem), ("host", a.h2o_mem + os.path.getsize(f"{hf_folder(a)}/model.safetensors"))):
+        opts = ["--weights", f"{where}:100", "--kv", "host:100", "--hidden", "host:100", "--host-mem", f"{mem >> 20}M", *a.opts]
+        full = penstock(a, lim, n, prompt, new, "--kv-policy", "full", *opts)
+        h2o = penstock(a, lim, n, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)
+        data[where] = {"full": full, "h2o": h2o, "host_mem": mem}
+        lines += [line(f"weights on {where}, full", full), line(f"weights on {where}, H2O 20 %", h2o, full)]
+        if all("error" not in x for x in (full, h2o)):
+            lines.append(f"| | decode {h2o['decode_per_s'] / full['decode_per_s']:.2f} x | | total {h2o['tokens_per_s'] / full['tokens_per_s']:.2f} x | | |")
+    write("h2o", f"{a.shape}, H2O 20 % against full, {n} prompts of {prompt} + {new} tokens", f"The same --host-mem for both ({a.h2o_mem / GIB:.2f} GiB beside the weights).",
+          lines, data)
+
+
+def main():
+    if sys.argv[1:2] == ["--peer-make"]:
+        return peer_make(*sys.argv[2:5])
+    if sys.argv[1:2] == ["--peer-run"]:
+        x = sys.argv[2:]
+        return peer_run(x[0], x[1], x[2], *map(int, x[3:8]))
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("penstock")
+    ap.add_argument("--rows", default="offload,resident,h2o")
+    ap.add_argument("--shape", default="opt-1.3b", help="a file of configs/models")
+    ap.add_argument("--limit", type=size, default=size("1638M"), help="memory limit of the row `offload` (1638M = 1.6 GiB)")
+    ap.add_argument("--prompts", type=int, help="fewer prompts")
+    ap.add_argument("--work", default=os.path.join(TOP, "build", "bench-jobs"), help="where models and results go while it runs")
+    ap.add_argument("--budget-s", type=float, default=600, help="time limit of one process of the peer; four times that for ours")
+    ap.add_argument("--peer-dtypes", type=lambda s: s.split(","), default=["bfloat16", "float32"])
+    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[8, 16, 32])
+    ap.add_argument("--peer-steps", type=int, default=6, help="tokens that the peer's offloaded runs are measured over")
+    ap.add_argument("--h2o-mem", type=size, default=size("2G"), help="--host-mem of the row `h2o`: one that gives full 8 to 12 slots")
+    ap.add_argument("--h2o-length", type=int, default=512)
+    ap.add_argument("opts", nargs="*", help="more options for penstock generate (after --)")
+    a = ap.parse_args()
+    a.penstock, a.work = os.path.abspath(a.penstock), os.path.abspath(a.work)
+    os.makedirs(a.work, exist_ok=True)
+    cfg = os.path.join(TOP, "configs", "models", a.shape + ".json")
+    a.vocab = json.load(open(cfg))["vocab_size"]
+    a.packed = f"{a.work}/{a.shape}"
+    free = shutil.disk_usage(a.work).free
+    if not os.path.exists(a.packed):
+        if free < 20 * GIB:
+            raise SystemExit(f"{a.work}: {free / GIB:.1f} GiB free; the models of this benchmark want 20 (--work says where)")
+        subprocess.run([a.penstock, "convert", "--dummy", cfg, a.packed], check=True)
+    for row in a.rows.split(","):
+        {"offload": row_offload, "resident": row_resident, "h2o": row_h2o}[row](a)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
