@@ -290,7 +290,11 @@ int ps_src_open_file(const char *path, struct ps_src **ret, struct ps_detail *dt
     }
     memcpy(copy, path, n);
     int r = open_single(s, copy, dt);
-    if (r < 0 || (r = read_all(s, torch, dt)) < 0) return r;
+    if (r < 0) return r;
+    char head[4];
+    torch =
+        torch || (pread(s->files[0].fd, head, sizeof head, 0) == 4 && !memcmp(head, "PK\3\4", 4));
+    if ((r = read_all(s, torch, dt)) < 0) return r;
     *ret = PS_TAKE(s);
     return 0;
 }

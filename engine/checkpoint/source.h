@@ -43,7 +43,7 @@ struct ps_src {
 
 /* A folder in Hugging Face layout (model.safetensors or pytorch_model.bin, or shards of either with their index), or a packed one. */
 int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt) ps_must_check;
-/* One file of either format. */
+/* One file of either format, told by its name (.bin, .pt, .pth) or its first bytes. */
 int ps_src_open_file(const char *path, struct ps_src **ret, struct ps_detail *dt) ps_must_check;
 void ps_src_close(struct ps_src *s); /* takes NULL */
 static inline void ps_src_closep(struct ps_src **s) { ps_src_close(*s); }
