@@ -39,7 +39,7 @@ static bool wait_count(struct ps_cpu *c, int sleeper, int counter, enum ps_q q, 
     const _Atomic uint64_t *count = &c->count[counter][q];
     if (atomic_load(count) >= n) return true;
     if (spin_ns)
-        for (uint64_t until = ps_now_ns() + spin_ns; ps_now_ns() < until;)
+        for (uint64_t until = ps_now_ns() + spin_ns; ps_now_ns() < until; ps_pause())
             if (atomic_load(count) >= n) return true;
     struct ps_sleeper *s = &c->sleeper[sleeper];
     (void) pthread_mutex_lock(&s->lock);
@@ -123,8 +123,10 @@ static int cpu_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
     struct ps_cpu *c = (struct ps_cpu *) d;
     if ((q == PS_Q_READ || q == PS_Q_WRITE) && !c->cfg.store) return -ENODEV;
     uint64_t k = d->submitted[q];
-    if (k >= c->cfg.queue_len)
-        (void) wait_count(c, SLEEP_MAIN, DONE, q, k - c->cfg.queue_len + 1, 0);
+    const uint64_t len = c->cfg.queue_len;
+    /* Full: waits until a quarter is free, or each task would cost a wake-up from here on. */
+    if (k >= len && atomic_load(&c->count[DONE][q]) < k - len + 1)
+        (void) wait_count(c, SLEEP_MAIN, DONE, q, k - len + 1 + len / 4, 0);
     struct ps_slot *s = ps_cpu_slot(c, q, k);
     *s = (struct ps_slot) { .task = *t };
     for (int p = 0; p < PS_Q__COUNT; p++) s->after[p] = after[p];

@@ -9,6 +9,14 @@ enum { PS_IO_BYTES = 1 << 20 }; /* a transfer's size when the caller has no opin
 
 uint64_t ps_now_ns(void); /* CLOCK_MONOTONIC */
 
+/* Between two looks at a counter in a spinning loop. */
+static inline void ps_pause(void)
+{
+#if defined __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
 /* A move between two host places. */
 void ps_task_copy(const struct ps_task *t);
 

@@ -39,13 +39,6 @@ struct ps_pool {
     } worker[];
 };
 
-static void pause_cpu(void)
-{
-#if defined __x86_64__
-    __builtin_ia32_pause();
-#endif
-}
-
 static void futex_wait(_Atomic uint32_t *p, uint32_t is)
 {
     (void) syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, is, NULL, NULL, 0);
@@ -87,7 +80,7 @@ static bool spin(_Atomic uint32_t *p, bool for_zero)
             if (!until) until = now + SPIN_NS;
             if (now >= until) return false;
         }
-        pause_cpu();
+        ps_pause();
     }
 }
 

@@ -141,7 +141,7 @@ static int random_run(struct rig *g, unsigned seed, unsigned n, unsigned fail_at
                               .len_bytes = BYTES };
         assert_ok(
             ps_dev_move(d, &out, &g->b[i], &(struct ps_rect) { .row_bytes = BYTES, .rows = 1 }));
-        assert_ok(ps_dev_wait(d, &out, false));
+        r = ps_dev_wait(d, &out, false);
     }
     return r;
 }
@@ -217,6 +217,31 @@ static void io_error_names_file_and_place(void **state)
             assert_non_null(strstr(text, ps_err_name(cases[k].err)));
             rig_close(g);
         }
+}
+
+/* The first, second, third ... transfer fails: an error that tells so, never a hang or a wrong byte. */
+static void every_io_fails_in_turn(void **state)
+{
+    struct rig *now = rig_open("now", "pread", NULL);
+    assert_ok(random_run(now, 11, 60, 0));
+    for (int write = 0; write < 2; write++)
+        for (unsigned n = 1;; n++) {
+            char fault[64];
+            snprintf(fault, sizeof fault, "%s:%u:EIO,reorder,seed:%u", write ? "write" : "read", n,
+                     n);
+            struct rig *g = rig_open("cpu", n % 2 ? "best" : "pread", fault);
+            int r = random_run(g, 11, 60, 0);
+            bool through = r >= 0;
+            if (through)
+                assert_memory_equal(now->mem, g->mem, BUFS * BYTES);
+            else
+                assert_non_null(strstr(ps_dev_error_text(g->dev), write ? "writing" : "reading"));
+            assert_true(through || r == -EIO);
+            rig_close(g);
+            if (through) break;
+            assert_true(n < 1000);
+        }
+    rig_close(now);
 }
 
 static void bad_moves_are_refused(void **state)
@@ -425,6 +450,7 @@ int main(void)
         cmocka_unit_test(cpu_equals_now_short_transfers),
         cmocka_unit_test(first_error_stays),
         cmocka_unit_test(io_error_names_file_and_place),
+        cmocka_unit_test(every_io_fails_in_turn),
         cmocka_unit_test(bad_moves_are_refused),
         cmocka_unit_test(queues_do_not_block_each_other),
         cmocka_unit_test(pool_equals_one_thread),
