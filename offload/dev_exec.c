@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/dev_exec.h"
 #include <string.h>
-#include <time.h>
-
-uint64_t ps_now_ns(void)
-{
-    struct timespec ts;
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
-}
 
 void ps_task_copy(const struct ps_task *t)
 {

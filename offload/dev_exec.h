@@ -7,8 +7,6 @@
 
 enum { PS_IO_BYTES = 1 << 20 }; /* a transfer's size when the caller has no opinion */
 
-uint64_t ps_now_ns(void); /* CLOCK_MONOTONIC */
-
 /* Between two looks at a counter in a spinning loop. */
 static inline void ps_pause(void)
 {

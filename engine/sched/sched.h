@@ -99,8 +99,6 @@ struct ps_pass {
     struct ps_buf *ids_buf;
 };
 
-uint64_t ps_now_ns(void);
-
 /* weights.c */
 int ps_weights_init(struct ps_sched *s) ps_must_check;
 void ps_weights_done(struct ps_sched *s);
