@@ -127,7 +127,7 @@ int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct 
 static int ahead(struct ps_sched *s, uint32_t layer, uint32_t k)
 {
     uint32_t k2 = (k + 1) % s->plan->micro_batches, layer2 = layer + (k2 == 0);
-    int r = ps_hidden_ahead(s, k2);
+    int r = k2 == k ? 0 : ps_hidden_ahead(s, k2); /* its own are written only after this pass */
     return r < 0 ? r : ps_kv_ahead(s, layer2, k2);
 }
 
