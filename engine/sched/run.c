@@ -85,8 +85,8 @@ static int open_device(struct run *x, struct ps_detail *dt)
                               .scratch = x->s.l.worker_scratch,
                               .trace = c->trace,
                               .trace_ud = c->trace_ud };
-    int r = ps_dev_cpu_open(&cfg, &x->s.dev);
-    return r < 0 ? ps_fail(dt, r, "cpu device: %s", ps_err_str(r)) : 0;
+    int r = c->sim ? ps_dev_sim_open(c->sim, &x->s.dev) : ps_dev_cpu_open(&cfg, &x->s.dev);
+    return r < 0 ? ps_fail(dt, r, "%s device: %s", c->sim ? "sim" : "cpu", ps_err_str(r)) : 0;
 }
 
 static void init_bufs(struct ps_sched *s)
@@ -116,8 +116,8 @@ static int open_run(struct run *x, struct ps_detail *dt)
                                 .numa_nodes = c->numa_nodes };
     int r = ps_arena_open(&mem, &x->arena, dt);
     if (!r) r = ps_layout_make(x->arena, s->m, s->plan, c->threads, &s->l, dt);
-    if (!r) r = make_offload_file(x, dt);
-    if (!r) r = open_store(x, dt);
+    if (!r && !c->sim) r = make_offload_file(x, dt);
+    if (!r && !c->sim) r = open_store(x, dt);
     drop_offload_file(x);
     if (!r) r = open_device(x, dt);
     if (!r) r = init_sched(s);
@@ -136,12 +136,17 @@ static void close_run(struct run *x)
 
 /* ---- sweeps */
 
+/* The device's own clock: of the wall, or virtual. */
+static double clock_s(const struct ps_sched *s)
+{
+    return ps_dev_is_sim(s->dev) ? ps_dev_sim_now_s(s->dev) : (double) ps_now_ns() * 1e-9;
+}
+
 /* The last sweep's time, split by rows between prompts and decode. */
 static void book_time(struct ps_sched *s, uint64_t prompt_rows, uint64_t decode_rows)
 {
-    uint64_t now = ps_now_ns();
-    double t = (double) (now - s->mark_ns) * 1e-9, rows = (double) (prompt_rows + decode_rows);
-    s->mark_ns = now;
+    double now = clock_s(s), t = now - s->mark_s, rows = (double) (prompt_rows + decode_rows);
+    s->mark_s = now;
     if (rows <= 0) return;
     s->stats.prefill_s += t * (double) prompt_rows / rows;
     s->stats.decode_s += t * (double) decode_rows / rows;
@@ -239,7 +244,7 @@ static int sweep(struct ps_sched *s)
 
 static int run_sweeps(struct ps_sched *s)
 {
-    s->mark_ns = ps_now_ns();
+    s->mark_s = clock_s(s);
     for (;;) {
         int r = turn(s);
         if (r < 0) return r;
@@ -277,10 +282,8 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
                                .dt = dt ? dt : &none };
     uint64_t t0 = ps_now_ns();
     int r = open_run(x, x->s.dt);
-    if (r >= 0) {
-        r = ps_weights_load(&x->s);
-        x->s.stats.load_s = (double) (ps_now_ns() - t0) * 1e-9;
-    }
+    if (r >= 0) r = ps_weights_load(&x->s);
+    if (r >= 0) x->s.stats.load_s = cfg->sim ? clock_s(&x->s) : (double) (ps_now_ns() - t0) * 1e-9;
     if (r >= 0) r = run_sweeps(&x->s);
     r = explain(&x->s, r);
     if (x->s.dev) ps_dev_stats_get(x->s.dev, &x->s.stats.dev);

@@ -69,6 +69,8 @@ struct ps_run_cfg {
     unsigned threads;
     const char *numa_nodes;
     bool verify_always, dump_kv;
+    const struct ps_sim_rates
+        *sim; /* not NULL: nothing is read or computed, times are virtual; every token is 0 */
     ps_dev_trace *trace;
     void *trace_ud;
     void (*warn)(void *ud, const char *text); /* may be NULL */

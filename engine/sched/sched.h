@@ -29,7 +29,8 @@ struct ps_slot {
     uint32_t made;    /* tokens generated */
     int32_t token;    /* the next one to feed */
     uint32_t row;     /* its (first) row in the micro-batch, this sweep */
-    uint32_t logged;  /* slabs on disk: entries in the log, and entries in the slab when it was last written */
+    uint32_t
+        logged; /* slabs on disk: entries in the log, and entries in the slab when it was last written */
     uint32_t on_disk;
 };
 
@@ -46,13 +47,14 @@ struct ps_mb {
 struct ps_weights {
     struct ps_buf *resident; /* [n_chunks], used for resident ones */
     struct ps_buf *ring, file;
-    uint32_t *slot;       /* [n_chunks] ring slot that a streamed chunk was last read to */
-    uint32_t *stream;     /* streamed chunks in order; the order repeats for ever */
-    uint32_t *in_group;   /* [layers + 1] streamed chunks of a group */
-    int32_t *by_role;     /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
-    bool *verified;       /* [n_chunks] */
+    uint32_t *slot;     /* [n_chunks] ring slot that a streamed chunk was last read to */
+    uint32_t *stream;   /* streamed chunks in order; the order repeats for ever */
+    uint32_t *in_group; /* [layers + 1] streamed chunks of a group */
+    int32_t *by_role;   /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
+    bool *verified;     /* [n_chunks] */
     uint32_t n_stream;
-    uint64_t read_pos, free_pos; /* positions in the repeating order: reads submitted, uses all submitted */
+    uint64_t read_pos,
+        free_pos; /* positions in the repeating order: reads submitted, uses all submitted */
 };
 
 struct ps_sched {
@@ -71,17 +73,17 @@ struct ps_sched {
     struct ps_buf ctl[PS_CTL_BLOCKS];
     uint32_t ctl_next;
     /* slabs: [layers * micro_batches] */
-    struct ps_buf *slab;  /* on the host: the extent; on disk: the region of the file */
-    uint32_t *slab_rank;  /* among those of its tier */
+    struct ps_buf *slab; /* on the host: the extent; on disk: the region of the file */
+    uint32_t *slab_rank; /* among those of its tier */
     struct ps_buf *kv_ring, *hidden_ring;
-    uint64_t kv_pass, hidden_pass; /* count of ring uses: the next takes slot pass % size */
+    uint64_t kv_pass, hidden_pass;   /* count of ring uses: the next takes slot pass % size */
     uint64_t kv_ahead, hidden_ahead; /* uses whose reads were submitted early */
-    struct ps_seq *pending; /* asked for, did not fit */
+    struct ps_seq *pending;          /* asked for, did not fit */
     bool dry, stop;
     uint32_t active;
     uint64_t prompt_budget; /* tokens that may still be admitted this sweep */
     struct ps_run_stats stats;
-    uint64_t mark_ns; /* when the tokens of the last sweep were there */
+    double mark_s; /* when the tokens of the last sweep were there */
     struct ps_detail verify_detail;
     _Atomic int verify_failed;
     struct ps_detail *dt;
@@ -93,7 +95,7 @@ struct ps_pass {
     uint32_t row0, rows;
     float *x; /* row 0 of the micro-batch (the head: of the gathered rows) */
     struct ps_buf *x_buf;
-    struct ps_buf *kv;   /* the slab extent in memory */
+    struct ps_buf *kv; /* the slab extent in memory */
     uint8_t *kv_mem;
     int32_t *ids, *ids_pos;
     struct ps_buf *ids_buf;
@@ -107,9 +109,11 @@ int ps_weights_load(struct ps_sched *s) ps_must_check;
 int ps_weights_ahead(struct ps_sched *s, uint64_t target) ps_must_check;
 /* Before the first use of a group's chunks in a sweep, and after the last. `part` of `parts` says how far into its micro-batches a
  * group is: reads for later groups are spread over them. */
-int ps_weights_begin(struct ps_sched *s, uint32_t group, uint32_t part, uint32_t parts) ps_must_check;
+int ps_weights_begin(struct ps_sched *s, uint32_t group, uint32_t part,
+                     uint32_t parts) ps_must_check;
 void ps_weights_end(struct ps_sched *s, uint32_t group);
-const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group, enum ps_role role);
+const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
+                                                 enum ps_role role);
 /* Where tensor t's part in chunk c lies: *ret_p, its buffer, and which rows. */
 struct ps_part {
     const uint8_t *p;
@@ -131,7 +135,8 @@ void ps_slots_advance(struct ps_sched *s, uint32_t k);
 
 /* pass.c */
 int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k) ps_must_check;
-int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p, uint32_t group) ps_must_check;
+int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
+                  uint32_t group) ps_must_check;
 float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a);
 struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a);
 
@@ -139,8 +144,8 @@ struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_
 int ps_attention(struct ps_sched *s, const struct ps_pass *p) ps_must_check;
 /* The next control block, when nobody reads it any more. */
 int ps_sched_ctl(struct ps_sched *s, struct ps_ctl **ret, struct ps_buf **ret_buf) ps_must_check;
-struct ps_slab ps_slab_of(const struct ps_sched *s, uint32_t layer, uint32_t k, const struct ps_slot *slot,
-                          uint8_t *extent);
+struct ps_slab ps_slab_of(const struct ps_sched *s, uint32_t layer, uint32_t k,
+                          const struct ps_slot *slot, uint8_t *extent);
 
 /* kvdisk.c */
 int ps_kv_init(struct ps_sched *s) ps_must_check;
@@ -157,8 +162,10 @@ bool ps_kv_on_disk(const struct ps_sched *s, uint32_t layer, uint32_t k);
 /* Whether this decode step of the slot ends with a merge (slabs on disk). */
 bool ps_kv_merges(const struct ps_sched *s, const struct ps_slot *slot, uint32_t index);
 /* Fills the replay arguments of one slot, and the log fields of its decode row. */
-void ps_kv_replay_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index, struct ps_replay_seq *ret);
-void ps_kv_log_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index, struct ps_decode_row *row);
+void ps_kv_replay_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index,
+                       struct ps_replay_seq *ret);
+void ps_kv_log_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index,
+                    struct ps_decode_row *row);
 int ps_hidden_acquire(struct ps_sched *s, uint32_t k, bool fresh, struct ps_pass *p) ps_must_check;
 int ps_hidden_ahead(struct ps_sched *s, uint32_t k) ps_must_check;
 int ps_hidden_release(struct ps_sched *s, const struct ps_pass *p) ps_must_check;

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scheduler on a tiny model: the same bits for every placement and block shape, the same bytes moved on `sim` as on `cpu`,
+ * times that pencil and paper give, and every fault met with an error or the right answer. */
+#include "engine/base/ps_mem.h"
+#include "ps_cmocka.h"
+#include "sched_job.h"
+
+static const char *const policies[] = { "full", "local", "sink", "h2o" };
+
+struct shape {
+    double weights_disk, kv_disk, hidden_disk;
+    uint32_t slots, mbs, prefill, prefetch, threads;
+};
+
+static const struct shape shapes[] = {
+    { 50, 0, 0, 4, 1, 0, 1, 2 },      { 100, 0, 0, 1, 1, 0, 2, 1 },
+    { 0, 100, 0, 4, 2, 0, 0, 2 },     { 0, 50, 0, 3, 5, 0, 0, 2 },
+    { 0, 0, 100, 4, 1, 0, 0, 2 },     { 0, 0, 50, 2, 2, 64, 0, 1 },
+    { 100, 100, 100, 2, 5, 0, 4, 2 }, { 33, 66, 50, 16, 2, 300, 3, 2 },
+    { 100, 100, 0, 7, 1, 51, 0, 2 },
+};
+
+static void apply(struct ps_plan_req *q, const struct shape *h)
+{
+    q->weights = (struct ps_shares) { { 0, 100 - h->weights_disk, h->weights_disk } };
+    q->kv = (struct ps_shares) { { 0, 100 - h->kv_disk, h->kv_disk } };
+    q->hidden = (struct ps_shares) { { 0, 100 - h->hidden_disk, h->hidden_disk } };
+    q->gpu_batch_size = h->slots;
+    q->num_gpu_batches = h->mbs;
+    q->prefill_tokens = h->prefill;
+    q->prefetch = h->prefetch;
+    q->threads = h->threads;
+}
+
+static void placements(bool norm_before)
+{
+    static struct sj want, got;
+    struct ps_detail dt = { "" };
+    sj_open(&want, norm_before);
+    for (size_t p = 0; p < PS_ARRAY_LEN(policies); p++) {
+        struct ps_plan_req q = sj_req(&want, policies[p]);
+        assert_ok_dt(sj_run(&want, &q, NULL, &dt), &dt);
+        for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++) {
+            got = want;
+            apply(&q, &shapes[i]);
+            assert_ok_dt(sj_run(&got, &q, NULL, &dt), &dt);
+            if (!sj_same(&want, &got)) fail_msg("%s: shape %zu gives other bits", policies[p], i);
+        }
+    }
+    sj_close(&want);
+}
+
+static void placements_change_no_bit(void **state) { placements(true); }
+static void placements_change_no_bit_post_norm(void **state) { placements(false); }
+
+/* The simulated run submits the same moves: bytes by queue and kind are equal. */
+static void sim_moves_the_same_bytes(void **state)
+{
+    static struct sj real, sim;
+    struct ps_detail dt = { "" };
+    struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9, [PS_Q_WRITE] = 1e9 },
+                                  .flops_per_s = { [PS_Q_COMPUTE] = 1e9 } };
+    sj_open(&real, true);
+    for (uint32_t i = 0; i < real.n_seqs;
+         i++) { /* sim's tokens are all 0: lengths must not depend on them */
+        real.seq[i].seq.banned = (const int32_t[]) { 13 };
+        real.seq[i].seq.n_banned = 1;
+        real.seq[i].seq.min_tokens = SJ_LEN;
+    }
+    for (size_t p = 0; p < PS_ARRAY_LEN(policies); p++)
+        for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++) {
+            struct ps_plan_req q = sj_req(&real, policies[p]);
+            apply(&q, &shapes[i]);
+            assert_ok_dt(sj_run(&real, &q, NULL, &dt), &dt);
+            sim = real;
+            assert_ok_dt(sj_run(&sim, &q, &rates, &dt), &dt);
+            assert_int_equal(real.run.sweeps, sim.run.sweeps);
+            assert_int_equal(real.run.generated_tokens, sim.run.generated_tokens);
+            assert_int_equal(real.run.evictions, sim.run.evictions);
+            assert_memory_equal(real.run.dev.bytes, sim.run.dev.bytes, sizeof sim.run.dev.bytes);
+            assert_memory_equal(real.run.dev.tasks, sim.run.dev.tasks, sizeof sim.run.dev.tasks);
+        }
+    sj_close(&real);
+}
+
+/* One link slow, everything else free: the run takes that link's bytes, or flops, and hardly more. */
+static void sim_is_bound_by_its_slowest_link(void **state)
+{
+    static struct sj j;
+    struct ps_detail dt = { "" };
+    sj_open(&j, true);
+    struct ps_plan_req q = sj_req(&j, "h2o");
+    apply(&q, &shapes[1]);
+    struct ps_sim_rates disk = { .bytes_per_s = { [PS_Q_READ] = 1e6 } };
+    assert_ok_dt(sj_run(&j, &q, &disk, &dt), &dt);
+    double all = j.run.load_s + j.run.prefill_s + j.run.decode_s;
+    double want = (double) j.run.dev.bytes[PS_Q_READ][PS_KIND_WEIGHTS] / 1e6;
+    assert_true(all <= want * 1.0001 &&
+                all > want * 0.95); /* what was read ahead at the very end is not waited for */
+    struct ps_sim_rates slow = { .flops_per_s = { [PS_Q_COMPUTE] = 1e6 } };
+    assert_ok_dt(sj_run(&j, &q, &slow, &dt), &dt);
+    all = j.run.load_s + j.run.prefill_s + j.run.decode_s;
+    want = (double) j.run.dev.busy_ns[PS_Q_COMPUTE] * 1e-9;
+    assert_true(all <= want * 1.0001 && all >= want * 0.9999);
+    sj_close(&j);
+}
+
+/* Every I/O in turn fails: an error that names the file, or the right bits. */
+static void faults(void **state)
+{
+    static const char *const kinds[] = { "read:%u:EIO", "write:%u:EIO", "write:%u:ENOSPC",
+                                         "short:%u", "flip:%u" };
+    static struct sj want, got;
+    sj_open(&want, true);
+    want.n_seqs = 5;
+    struct ps_detail dt = { "" };
+    struct ps_plan_req q = sj_req(&want, "h2o");
+    assert_ok_dt(sj_run(&want, &q, NULL, &dt), &dt);
+    apply(&q, &shapes[6]);
+    for (size_t k = 0; k < PS_ARRAY_LEN(kinds); k++)
+        for (unsigned n = 1; n < 400; n = n < 40 ? n + 1 : n * 5 / 4) {
+            char spec[64];
+            snprintf(spec, sizeof spec, kinds[k], n);
+            setenv("PS_FAULT", spec, 1);
+            got = want;
+            dt.text[0] = 0;
+            int r = sj_run(&got, &q, NULL, &dt);
+            unsetenv("PS_FAULT");
+            bool flip =
+                k == 4 && n > 12; /* a bit of KV may flip unseen: only weights have checksums */
+            if (r < 0)
+                assert_true(strstr(dt.text, "packed") || strstr(dt.text, "offload"));
+            else if (!flip && !sj_same(&want, &got))
+                fail_msg("%s: no error, other bits", spec);
+        }
+    sj_close(&want);
+}
+
+/* Every allocation in turn fails: -ENOMEM, or not needed. */
+static void allocations(void **state)
+{
+    static struct sj want, got;
+    struct ps_detail dt = { "" };
+    sj_open(&want, true);
+    want.n_seqs = 3;
+    struct ps_plan_req q = sj_req(&want, "h2o");
+    apply(&q, &shapes[6]);
+    assert_ok_dt(sj_run(&want, &q, NULL, &dt), &dt);
+    for (unsigned n = 1;; n++) {
+        got = want;
+        ps_mem_fault_arm(n);
+        int r = sj_run(&got, &q, NULL, &dt);
+        bool hit = ps_mem_fault_hit();
+        ps_mem_fault_arm(0);
+        if (r < 0)
+            assert_err(r, ENOMEM);
+        else
+            assert_true(sj_same(&want, &got));
+        if (!hit) break;
+    }
+    sj_close(&want);
+}
+
+static void stops_between_sweeps(void **state)
+{
+    static struct sj j;
+    struct ps_detail dt = { "" };
+    sj_open(&j, true);
+    struct ps_plan_req q = sj_req(&j, "full");
+    j.stop_after = 3;
+    assert_int_equal(sj_run(&j, &q, NULL, &dt), PS_GO_STOP);
+    assert_true(j.at < j.n_seqs);
+    sj_close(&j);
+}
+
+/* ---- plans */
+
+static void plans_fit_or_say_what_would(void **state)
+{
+    static struct sj j;
+    sj_open(&j, true);
+    uint64_t last = 0;
+    for (uint64_t mem = 16 << 10; mem <= 64 << 20; mem += mem / 3) {
+        struct ps_plan_req q = sj_req(&j, "full");
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        char *text = NULL;
+        q.host_mem = mem;
+        q.weights.pct[0] = q.kv.pct[0] = q.hidden.pct[0] = -1;
+        q.gpu_batch_size = q.num_gpu_batches = 0;
+        int r = ps_plan_make(&q, &p, &text, &dt);
+        if (r < 0) {
+            assert_err(r, PS_EBUDGET);
+            assert_non_null(text);
+            assert_non_null(strstr(text, "It fits with --host-mem"));
+            unsigned long long mib =
+                strtoull(strstr(text, "It fits with --host-mem") + 24, NULL, 10);
+            q.host_mem = mib << 20;
+            assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+            free(text);
+        } else {
+            assert_true(p.host_bytes <= mem && p.disk_bytes <= q.disk_space);
+            assert_true(p.host_bytes >= last || p.host_bytes > mem / 8);
+            last = p.host_bytes;
+        }
+        ps_plan_done(&p);
+    }
+    sj_close(&j);
+}
+
+static void plans_realise_shares(void **state)
+{
+    static struct sj j;
+    struct ps_detail dt = { "" };
+    struct ps_plan p;
+    sj_open(&j, true);
+    for (int pct = 0; pct <= 100; pct += 9) {
+        struct ps_plan_req q = sj_req(&j, "h2o");
+        q.weights = (struct ps_shares) { { 0, 100 - pct, pct } };
+        assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+        double all = (double) (p.weight_bytes[1] + p.weight_bytes[2]);
+        double off = (double) p.weight_bytes[2] - pct / 100.0 * all;
+        assert_true(off <= j.model->chunk_bytes && off >= -(double) j.model->chunk_bytes);
+        ps_plan_done(&p);
+    }
+    struct ps_plan_req q = sj_req(&j, "h2o");
+    q.weights = (struct ps_shares) { { 20, 80, 0 } };
+    assert_err(ps_plan_make(&q, &p, NULL, &dt), PS_EUSAGE);
+    assert_says(&dt, "no GPU");
+    q = sj_req(&j, "h2o");
+    q.prefill_tokens = 3;
+    assert_err(ps_plan_make(&q, &p, NULL, &dt), PS_EUSAGE);
+    assert_says(&dt, "--prefill-tokens");
+    sj_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placements_change_no_bit),
+        cmocka_unit_test(placements_change_no_bit_post_norm),
+        cmocka_unit_test(sim_moves_the_same_bytes),
+        cmocka_unit_test(sim_is_bound_by_its_slowest_link),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(allocations),
+        cmocka_unit_test(stops_between_sweeps),
+        cmocka_unit_test(plans_fit_or_say_what_would),
+        cmocka_unit_test(plans_realise_shares),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
