@@ -226,6 +226,8 @@ double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p
     double hid = 2.0 * s->layers * (double) p->hidden_bytes[PS_TIER_DISK];
     double t_disk = ((double) p->weight_bytes[PS_TIER_DISK] + kv_disk + hid / 2) / disk_r +
                     (kv_disk / p->detail->log_steps + hid / 2) / disk_w;
+    /* Few rows at a time reach less of the rate: the weights are widened for each lot of rows anew. */
+    gemm *= (double) p->chunk_rows / (p->chunk_rows + 16.0);
     double t_gemm = rows * flops / gemm, t_weights = weights / dram;
     double t_compute = (t_gemm > t_weights ? t_gemm : t_weights) + (kv + kv_disk) / dram;
     return sweeps * (t_disk > t_compute ? t_disk : t_compute);

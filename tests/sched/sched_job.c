@@ -89,6 +89,7 @@ struct ps_plan_req sj_req(const struct sj *j, const char *policy)
 static int next(void *ud, struct ps_seq **ret)
 {
     struct sj *j = ud;
+    if (j->seen) j->seen();
     if (j->at == j->n_seqs) return 0;
     *ret = &j->seq[j->at++].seq;
     return 1;
@@ -139,6 +140,7 @@ static int end(void *ud, struct ps_seq *s)
 static int sweep(void *ud, const struct ps_run_stats *stats)
 {
     struct sj *j = ud;
+    if (j->seen) j->seen();
     return j->stop_after && ++j->sweeps >= j->stop_after ? PS_GO_STOP : PS_GO_ON;
 }
 
