@@ -253,7 +253,8 @@ static int run_sweeps(struct ps_sched *s)
         if (r < 0) return r;
     }
     bool stopped = s->stop;
-    int r = call_sweep(s);
+    int r = ps_dev_drain(s->dev); /* what was read ahead counts, too */
+    if (!r) r = call_sweep(s);
     return r < 0 ? r : stopped || s->stop ? PS_GO_STOP : 0;
 }
 

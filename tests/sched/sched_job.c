@@ -150,6 +150,8 @@ int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_rates *sim
     struct ps_plan plan;
     for (uint32_t i = 0; i < j->n_seqs; i++) {
         struct sj_seq *q = &j->seq[i];
+        q->seq.prompt = q->prompt; /* the record may be a copy of another's */
+        q->seq.ud = q;
         q->n_out = q->n_scored = q->ends = 0;
         q->kept_sum = 1;
         memset(q->out, 0, sizeof q->out);
@@ -164,6 +166,7 @@ int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_rates *sim
                               .offload_dir = j->dir,
                               .threads = req->threads,
                               .dump_kv = !sim,
+                              .verify_always = j->verify_always,
                               .sim = sim };
     struct ps_run_io io = { .ud = j,
                             .next = next,

@@ -21,6 +21,7 @@ struct sj {
     struct sj_seq seq[SJ_SEQS];
     uint32_t n_seqs, at, stop_after; /* sweeps; 0 = never */
     uint32_t sweeps;
+    bool verify_always;
     void (*seen)(void); /* called in every callback; may be NULL */
     struct ps_job_stats stats;
     struct ps_run_stats run;
