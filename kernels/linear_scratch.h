@@ -7,11 +7,11 @@
 
 enum {
     PS_LIN_KB = 2048, /* inputs k per block: part of the order of additions, the same for every M */
-    PS_LIN_MC = 512,  /* rows of x packed at a time */
-    PS_LIN_NC = 512,  /* columns whose sums wait in scratch while K has several blocks */
+    PS_LIN_MC = 256,  /* rows of x packed at a time */
+    PS_LIN_NC = 1024, /* columns whose sums wait in scratch while K has several blocks */
     PS_LIN_MR_MAX = 16,  /* of all rows: register tiles of at most this many rows of x */
     PS_LIN_NT_MAX = 32,  /* and columns */
-    PS_LIN_DOT_MAX = 24, /* up to this many rows: lanes along k, nothing packed */
+    PS_LIN_DOT_MAX = 64, /* up to this many rows: lanes along k, nothing packed */
     PS_LIN_GROUP =
         48, /* columns whose lane sums are reduced together: a multiple of all tile widths and VL */
     PS_LIN_PAD = 32, /* floats between the classes of a panel: keeps them off one cache set */
@@ -25,9 +25,9 @@ struct ps_lin_scratch { /* offsets in floats */
 static inline struct ps_lin_scratch ps_lin_carve(uint32_t m, uint32_t n, uint32_t k)
 {
     struct ps_lin_scratch s = { 0 };
-    if (m <= PS_LIN_DOT_MAX) {
-        s.panel = 0; /* lane sums [m][GROUP][16], then sums [m][GROUP] */
-        s.sums = (size_t) m * PS_LIN_GROUP * 16;
+    if (m <= PS_LIN_DOT_MAX) { /* x, lane sums of one block of rows, sums */
+        s.panel = m * (((size_t) k + 15) & ~(size_t) 15);
+        s.sums = s.panel + (size_t) (m < 8 ? m : 8) * PS_LIN_GROUP * 16;
         s.end = s.sums + (size_t) m * PS_LIN_GROUP;
         return s;
     }

@@ -40,59 +40,95 @@ PS_INLINE void prefetch_far(const void *w, size_t byte) /* may point past the en
 
 /* ---- few rows: lanes along k */
 
-/* Lane sums of mr rows and nr columns over k0 .. k0+kn, to sums[(m*GROUP + n)*VL]. */
-PS_INLINE void dot_tile(const struct ps_linear *a, enum ps_dtype t, int mr, int nr, uint32_t m0,
-                        uint32_t n0, uint32_t k0, uint32_t kn, float *sums)
+/* A group of columns, a block of k, a block of rows. */
+struct dot_walk {
+    const struct ps_linear *a;
+    uint32_t n0, cols, k0, kn;
+    const float *xp; /* [K / VL][mr][VL] */
+    float *sums;     /* [mr][GROUP][VL] */
+    bool fetch;      /* this pass over w is the first: it comes from memory */
+};
+
+/* Lane sums of mr rows and nr columns from n on, to sums[(i*GROUP + n+j)*VL]. Fetches `next`: as many rows of w, which
+ * are worked on soon. */
+PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int nr, uint32_t n,
+                        const char *next)
 {
-    const size_t sz = t == PS_F32 ? 4 : 2, ahead = (size_t) nr * a->k * sz;
-    const float *x = a->x + (size_t) m0 * a->ldx + k0;
-    const char *w = (const char *) a->w + ((size_t) n0 * a->k + k0) * sz;
-    vf acc[8][8];
-    for (int m = 0; m < mr; m++)
-        for (int n = 0; n < nr; n++) acc[m][n] = vf_zero();
+    const size_t sz = t == PS_F32 ? 4 : 2, ldw = d->a->k * sz;
+    const float *x = d->xp + (size_t) d->k0 * (size_t) mr;
+    const char *w = (const char *) d->a->w + ((size_t) (d->n0 + n) * d->a->k + d->k0) * sz;
+    float *sums = d->sums + (size_t) n * VL;
+    vf acc[8][8], v[8];
+    for (int i = 0; i < mr; i++)
+        for (int j = 0; j < nr; j++) acc[i][j] = vf_zero();
     uint32_t k = 0;
-    for (; k + VL <= kn; k += VL) {
-        vf v[8];
-        if (mr <= nr) {
-            for (int m = 0; m < mr; m++) v[m] = vf_load(x + (size_t) m * a->ldx + k);
-            for (int n = 0; n < nr; n++) {
-                const char *row = w + (size_t) n * a->k * sz;
-                const vf wn = vf_w(t, row, k);
-                prefetch_far(row, ahead + k * sz);
-                for (int m = 0; m < mr; m++) acc[m][n] = vf_fma(v[m], wn, acc[m][n]);
+    for (; k + VL <= d->kn; k += VL, x += mr * VL) {
+        for (int j = 0; j < nr; j++) {
+            if (mr <= nr) break;
+            v[j] = vf_w(t, w + (size_t) j * ldw, k);
+            prefetch_far(next, (size_t) j * ldw + k * sz);
+        }
+        for (int i = 0; i < mr; i++) {
+            if (mr <= nr) {
+                v[i] = vf_load(x + i * VL);
+                continue;
             }
-        } else {
-            for (int n = 0; n < nr; n++) {
-                const char *row = w + (size_t) n * a->k * sz;
-                v[n] = vf_w(t, row, k);
-                prefetch_far(row, ahead + k * sz);
-            }
-            for (int m = 0; m < mr; m++) {
-                const vf xm = vf_load(x + (size_t) m * a->ldx + k);
-                for (int n = 0; n < nr; n++) acc[m][n] = vf_fma(xm, v[n], acc[m][n]);
-            }
+            vf xi = vf_load(x + i * VL);
+            VF_KEEP(xi);
+            for (int j = 0; j < nr; j++) acc[i][j] = vf_fma(xi, v[j], acc[i][j]);
+        }
+        for (int j = 0; j < nr; j++) {
+            if (mr > nr) break;
+            const vf wj = vf_w(t, w + (size_t) j * ldw, k);
+            prefetch_far(next, (size_t) j * ldw + k * sz);
+            for (int i = 0; i < mr; i++) acc[i][j] = vf_fma(v[i], wj, acc[i][j]);
         }
     }
-    const uint32_t rest = kn - k;
-    for (int n = 0; n < nr && rest; n++) {
-        const vf wn = vf_w_part(t, w + (size_t) n * a->k * sz, k, rest);
-        for (int m = 0; m < mr; m++)
-            acc[m][n] =
-                vf_fma_part(vf_load_part(x + (size_t) m * a->ldx + k, rest), wn, acc[m][n], rest);
+    const uint32_t rest = d->kn - k;
+    for (int j = 0; j < nr && rest; j++) {
+        const vf wj = vf_w_part(t, w + (size_t) j * ldw, k, rest);
+        for (int i = 0; i < mr; i++)
+            acc[i][j] = vf_fma_part(vf_load(x + i * VL), wj, acc[i][j], rest);
     }
-    for (int m = 0; m < mr; m++)
-        for (int n = 0; n < nr; n++)
-            vf_store(sums + (size_t) (m * PS_LIN_GROUP + n) * VL, acc[m][n]);
+    for (int i = 0; i < mr; i++)
+        for (int j = 0; j < nr; j++)
+            vf_store(sums + (size_t) (i * PS_LIN_GROUP + j) * VL, acc[i][j]);
 }
 
-PS_INLINE void dot_cols(const struct ps_linear *a, enum ps_dtype t, int mr, uint32_t m0,
-                        uint32_t n0, uint32_t cols, uint32_t k0, uint32_t kn, float *sums)
+/* The row of w that comes DOT_AHEAD columns after column n, or one that is there already. */
+PS_INLINE const char *dot_next(const struct dot_walk *d, enum ps_dtype t, uint32_t n)
 {
-    uint32_t n = 0;
+    const size_t sz = t == PS_F32 ? 4 : 2, ldw = d->a->k * sz;
+    size_t row = d->n0 + n + DOT_AHEAD, col = d->k0;
+    if (!d->fetch) return d->a->w;
+    if (n + DOT_AHEAD >= d->cols) {
+        const bool more =
+            d->k0 + d->kn < d->a->k; /* then the group's next block, else the next group */
+        if (more) row -= d->cols;
+        col = more ? d->k0 + d->kn : 0;
+    }
+    return (const char *) ((uintptr_t) d->a->w + row * ldw + col * sz);
+}
+
+PS_INLINE void dot_cols(const struct dot_walk *d, enum ps_dtype t, int mr)
+{
     const int nr = DOT_NR(mr);
-    for (; n + (uint32_t) nr <= cols; n += (uint32_t) nr)
-        dot_tile(a, t, mr, nr, m0, n0 + n, k0, kn, sums + (size_t) n * VL);
-    for (; n < cols; n++) dot_tile(a, t, mr, 1, m0, n0 + n, k0, kn, sums + (size_t) n * VL);
+    uint32_t n = 0;
+    for (; n + (uint32_t) nr <= d->cols; n += (uint32_t) nr)
+        dot_tile(d, t, mr, nr, n, dot_next(d, t, n));
+    for (; n < d->cols; n++) dot_tile(d, t, mr, 1, n, dot_next(d, t, n));
+}
+
+/* mr rows of x as [K / VL][mr][VL], the last vectors filled up with zeroes. */
+PS_INLINE void dot_pack(const struct ps_linear *a, uint32_t m0, uint32_t mr, float *xp)
+{
+    const float *x = a->x + (size_t) m0 * a->ldx;
+    uint32_t k = 0;
+    for (; k + VL <= a->k; k += VL)
+        for (uint32_t i = 0; i < mr; i++, xp += VL)
+            vf_store(xp, vf_load(x + (size_t) i * a->ldx + k));
+    for (uint32_t i = 0; i < mr && k < a->k; i++, xp += VL)
+        vf_store(xp, vf_load_part(x + (size_t) i * a->ldx + k, a->k - k));
 }
 
 /* Adds the lanes of mr rows, class by class, to total[m*GROUP + n]; finishes after the last block. */
@@ -114,36 +150,46 @@ PS_INLINE void dot_reduce(const struct ps_linear *a, enum ps_dtype t, uint32_t m
         }
 }
 
+PS_INLINE void dot_block(const struct dot_walk *d, enum ps_dtype t, uint32_t mr)
+{
+    switch (mr) {
+    case 1: dot_cols(d, t, 1); break;
+    case 2: dot_cols(d, t, 2); break;
+    case 3: dot_cols(d, t, 3); break;
+    case 4: dot_cols(d, t, 4); break;
+#if DOT_MR > 4
+    case 5: dot_cols(d, t, 5); break;
+    case 6: dot_cols(d, t, 6); break;
+    case 7: dot_cols(d, t, 7); break;
+    case 8: dot_cols(d, t, 8); break;
+#endif
+    }
+}
+
 PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_begin,
                         uint32_t n_end, float *scratch)
 {
     const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
     const uint32_t blocks = (a->m + DOT_MR - 1) / DOT_MR;
-    for (uint32_t n = n_begin; n < n_end; n += PS_LIN_GROUP) {
-        const uint32_t cols = n_end - n < PS_LIN_GROUP ? n_end - n : PS_LIN_GROUP;
+    const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL;
+    uint32_t row[PS_LIN_DOT_MAX + 1];
+    for (uint32_t b = 0; b <= blocks; b++) row[b] = a->m * b / blocks;
+    for (uint32_t b = 0; b < blocks; b++)
+        dot_pack(a, row[b], row[b + 1] - row[b], scratch + at.x + row[b] * kpad);
+    for (uint32_t n = n_begin; n < n_end; n += PS_LIN_GROUP)
         for (uint32_t k = 0; k < a->k; k += PS_LIN_KB) {
-            const uint32_t kn = a->k - k < PS_LIN_KB ? a->k - k : PS_LIN_KB;
+            struct dot_walk d = { .a = a, .n0 = n, .k0 = k, .sums = scratch + at.panel };
+            d.cols = n_end - n < PS_LIN_GROUP ? n_end - n : PS_LIN_GROUP;
+            d.kn = a->k - k < PS_LIN_KB ? a->k - k : PS_LIN_KB;
             for (uint32_t b = 0; b < blocks; b++) {
-                const uint32_t m = (uint32_t) ((uint64_t) a->m * b / blocks);
-                const uint32_t mr = (uint32_t) ((uint64_t) a->m * (b + 1) / blocks) - m;
-                float *sums = scratch + at.panel;
-                switch (mr) {
-                case 1: dot_cols(a, t, 1, m, n, cols, k, kn, sums); break;
-                case 2: dot_cols(a, t, 2, m, n, cols, k, kn, sums); break;
-                case 3: dot_cols(a, t, 3, m, n, cols, k, kn, sums); break;
-                case 4: dot_cols(a, t, 4, m, n, cols, k, kn, sums); break;
-#if DOT_MR > 4
-                case 5: dot_cols(a, t, 5, m, n, cols, k, kn, sums); break;
-                case 6: dot_cols(a, t, 6, m, n, cols, k, kn, sums); break;
-                case 7: dot_cols(a, t, 7, m, n, cols, k, kn, sums); break;
-                case 8: dot_cols(a, t, 8, m, n, cols, k, kn, sums); break;
-#endif
-                }
-                dot_reduce(a, t, mr, m, n, cols, k == 0, k + kn == a->k, sums,
+                const uint32_t m = row[b], mr = row[b + 1] - m;
+                d.xp = scratch + at.x + m * kpad;
+                d.fetch = b == 0;
+                dot_block(&d, t, mr);
+                dot_reduce(a, t, mr, m, n, d.cols, k == 0, k + d.kn == a->k, d.sums,
                            scratch + at.sums + (size_t) m * PS_LIN_GROUP);
             }
         }
-    }
 }
 
 /* ---- many rows: lanes along n */

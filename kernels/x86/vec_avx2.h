@@ -9,7 +9,10 @@
 typedef __m256 vf;
 enum { VL = 8 };
 
-#define PS_INLINE static inline __attribute__((always_inline, unused))
+#define PS_INLINE  static inline __attribute__((always_inline, unused))
+
+/* Keeps v in a register: compilers would load it again for each use, and loads are what is short. */
+#define VF_KEEP(v) __asm__("" : "+x"(v))
 
 PS_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
 PS_INLINE vf vf_set1(float f) { return _mm256_set1_ps(f); }

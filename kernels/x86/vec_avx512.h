@@ -8,7 +8,10 @@
 typedef __m512 vf;
 enum { VL = 16 };
 
-#define PS_INLINE static inline __attribute__((always_inline, unused))
+#define PS_INLINE  static inline __attribute__((always_inline, unused))
+
+/* Keeps v in a register: compilers would load it again for each use, and loads are what is short. */
+#define VF_KEEP(v) __asm__("" : "+v"(v))
 
 PS_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 PS_INLINE vf vf_set1(float f) { return _mm512_set1_ps(f); }

@@ -26,7 +26,8 @@ static void one(struct kt *kt, const struct pool_of *b, uint32_t m, uint32_t n, 
                 enum ps_dtype t)
 {
     const size_t each = (size_t) n * k * ps_dtype_bytes(t), fit = b->w_bytes / each;
-    const unsigned sets = m > 32 ? 1 : fit < SETS_MAX ? (unsigned) fit : SETS_MAX;
+    unsigned sets = m > 32 ? 1 : fit < SETS_MAX ? (unsigned) fit : SETS_MAX;
+    if (kt_sets(kt) && kt_sets(kt) < sets) sets = kt_sets(kt);
     struct ps_linear a[SETS_MAX];
     const void *args[SETS_MAX];
     static struct peer_ud ud[2];
@@ -83,7 +84,9 @@ void kt_bench_linear(struct kt *kt)
     for (int t = PS_DTYPE__COUNT - 1; t >= 0; t--) {
         kt_big_fill(kt, b.w, (enum ps_dtype) t, b.w_bytes / ps_dtype_bytes((enum ps_dtype) t), -1,
                     1);
-        for (size_t s = 0; s < n_shapes; s++)
+        const unsigned *d = kt_dims(kt);
+        if (d) one(kt, &b, d[0], d[1], d[2], (enum ps_dtype) t);
+        for (size_t s = 0; s < n_shapes && !d; s++)
             for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++)
                 one(kt, &b, ms[i], nk[s][0], nk[s][1], (enum ps_dtype) t);
     }

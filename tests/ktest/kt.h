@@ -23,7 +23,8 @@ struct kt_buf {
 struct kt_bench_opts {
     double ms; /* 0 = no benchmark */
     unsigned threads;
-    bool full;
+    bool full, cpu_time;
+    unsigned dims[3], sets; /* --dims=MxNxK, --sets=N: zero when not given */
     const char *shape_glob, *mkl, *openblas;
     FILE *json;
     unsigned n_json;

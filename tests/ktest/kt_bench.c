@@ -13,16 +13,20 @@ enum { CAND_MAX = 16, SAMPLES_MIN = 5, SAMPLES_MAX = 25 };
 #define READ_BYTES (512ull << 20)
 
 unsigned kt_threads(const struct kt *kt) { return kt->bench.threads; }
+const unsigned *kt_dims(const struct kt *kt) { return kt->bench.dims[0] ? kt->bench.dims : NULL; }
+unsigned kt_sets(const struct kt *kt) { return kt->bench.sets; }
 bool kt_slow_bench(const struct kt *kt) { return kt->bench.full; }
 bool kt_wants_shape(const struct kt *kt, const char *shape)
 {
     return fnmatch(kt->bench.shape_glob, shape, 0) == 0;
 }
 
+/* Processor time, on request, is for comparing variants on a machine with other work, with one thread. */
+static clockid_t bench_clock = CLOCK_MONOTONIC;
 uint64_t kt_now_ns(void)
 {
     struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(bench_clock, &ts);
     return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
 }
 
@@ -53,7 +57,7 @@ struct cand {
     const struct ps_kern *k; /* a row, or */
     const struct kt_peer *peer;
     double s[SAMPLES_MAX];
-    double med, mad;
+    double med, mad, best;
 };
 
 static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c, char *scratch,
@@ -86,6 +90,7 @@ static void summarize(struct cand *c, unsigned n)
     double d[SAMPLES_MAX];
     qsort(c->s, n, sizeof c->s[0], cmp_double);
     c->med = c->s[n / 2];
+    c->best = c->s[0];
     for (unsigned i = 0; i < n; i++) d[i] = fabs(c->s[i] - c->med);
     qsort(d, n, sizeof d[0], cmp_double);
     c->mad = d[n / 2];
@@ -106,6 +111,7 @@ static void measure_floor(struct kt *kt)
 
 void kt_bench_open(struct kt *kt)
 {
+    if (kt->bench.cpu_time) bench_clock = CLOCK_PROCESS_CPUTIME_ID;
     kt->pool = kt_pool_open(kt->bench.threads);
     memset(kt_big(kt, READ_BYTES), 1, READ_BYTES);
     for (int i = 0; i < 5; i++) measure_floor(kt);
@@ -133,9 +139,10 @@ static void report(struct kt *kt, const struct kt_bench *b, const char *shape, c
         if (c[i].peer && (!best_peer || c[i].med < best_peer->med)) best_peer = &c[i];
     for (unsigned i = 0; i < n; i++) {
         const double share = floor_ns / c[i].med;
-        printf("  %-20s %-24s %12.0f ns +/- %4.1f%% %8.1f GFLOP/s %7.2f GB/s %5.1f%% of floor",
-               c[i].name, shape, c[i].med, 100 * c[i].mad / c[i].med, cost.flops / c[i].med,
-               cost.bytes / c[i].med, 100 * share);
+        printf("  %-20s %-24s %12.0f ns +/- %4.1f%% (best %.0f) %8.1f GFLOP/s %7.2f GB/s %5.1f%% "
+               "of floor",
+               c[i].name, shape, c[i].med, 100 * c[i].mad / c[i].med, c[i].best,
+               cost.flops / c[i].med, cost.bytes / c[i].med, 100 * share);
         for (unsigned j = 0; j < n && c[i].k; j++)
             if (c[j].peer) printf("  %.3f x %s", c[j].med / c[i].med, c[j].name);
         printf("\n");

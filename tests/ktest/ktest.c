@@ -25,7 +25,8 @@ static const struct kt_test *const tests[] = {
 static void usage(void)
 {
     puts("ktest [--list] [--op=GLOB] [--variant=GLOB] [--seed=N] [--cpumask=MASK]\n"
-         "      [--bench[=MS]] [--full] [--shape=GLOB] [--threads=N] [--json=FILE]\n"
+         "      [--bench[=MS]] [--full] [--cpu-time] [--shape=GLOB] [--dims=MxNxK] [--sets=N] "
+         "[--threads=N] [--json=FILE]\n"
          "      [--openblas=LIB] [--mkl=LIB]\n"
          "Compares every row of the kernel table with the scalar reference; with --bench times "
          "them instead.");
@@ -57,6 +58,8 @@ static int parse(struct kt *kt, uint32_t *seed, int argc, char **argv)
             kt->bench.ms = 300;
         else if (!strcmp(argv[i], "--full"))
             kt->bench.full = true;
+        else if (!strcmp(argv[i], "--cpu-time"))
+            kt->bench.cpu_time = true;
         else if ((v = value(argc, argv, &i, "--op")))
             kt->op_glob = v;
         else if ((v = value(argc, argv, &i, "--variant")))
@@ -69,7 +72,15 @@ static int parse(struct kt *kt, uint32_t *seed, int argc, char **argv)
             kt->bench.ms = strtod(v, NULL);
         else if ((v = value(argc, argv, &i, "--shape")))
             kt->bench.shape_glob = v;
-        else if ((v = value(argc, argv, &i, "--threads")))
+        else if ((v = value(argc, argv, &i, "--sets")))
+            kt->bench.sets = (unsigned) strtoul(v, NULL, 0);
+        else if ((v = value(argc, argv, &i, "--dims"))) {
+            unsigned *d = kt->bench.dims;
+            if (sscanf(v, "%ux%ux%u", &d[0], &d[1], &d[2]) != 3 || !d[0] || !d[1] || !d[2]) {
+                fprintf(stderr, "ktest: --dims=%s: want MxNxK, all at least 1\n", v);
+                return 2;
+            }
+        } else if ((v = value(argc, argv, &i, "--threads")))
             kt->bench.threads = (unsigned) strtoul(v, NULL, 0);
         else if ((v = value(argc, argv, &i, "--openblas")))
             kt->bench.openblas = v;

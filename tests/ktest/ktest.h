@@ -80,7 +80,9 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
     __attribute__((format(printf, 3, 4)));
 unsigned kt_threads(const struct kt *kt);
 bool kt_wants_shape(const struct kt *kt, const char *shape); /* --shape=GLOB */
-bool kt_slow_bench(const struct kt *kt);                     /* --full: model-sized working sets */
+const unsigned *kt_dims(const struct kt *kt);                /* --dims=MxNxK, or NULL */
+unsigned kt_sets(const struct kt *kt);   /* --sets=N: copies of the data, 0 = the bench decides */
+bool kt_slow_bench(const struct kt *kt); /* --full: model-sized working sets */
 
 struct kt_test {
     enum ps_op op;
