@@ -18,10 +18,11 @@ static int parse(struct tok_source *s, int file)
 {
     const struct tok_file *f = &s->fs->f[file];
     if (!f->data) return 0;
-    json_error_t e;
+    json_error_t e = { 0 };
     s->root[file] = json_loadb(f->data, f->len, JSON_REJECT_DUPLICATES, &e);
     if (!s->root[file]) {
-        if (json_error_code(&e) == json_error_out_of_memory) return -ENOMEM;
+        /* Where one of its allocations fails, jansson may say nothing at all. */
+        if (!e.text[0] || json_error_code(&e) == json_error_out_of_memory) return -ENOMEM;
         return ps_fail(s->dt, -PS_EFORMAT, "%s/%s:%d: %s", s->fs->folder, tok_file_name[file],
                        e.line, e.text);
     }

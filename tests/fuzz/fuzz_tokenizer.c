@@ -20,7 +20,7 @@ static void use(const struct ps_tok *t, const uint8_t *text, size_t len)
 {
     struct ps_encoder *e;
     const int32_t *id;
-    size_t n, total = 0;
+    size_t n;
     if (ps_encoder_open(t, &e) < 0) abort();
     if (ps_encode(e, (const char *) text, len, true, &id, &n) >= 0) {
         struct ps_decoder d = { .tok = t };
@@ -30,7 +30,6 @@ static void use(const struct ps_tok *t, const uint8_t *text, size_t len)
             if (id[i] < 0 || (uint32_t) id[i] >= ps_tok_vocab(t)) abort();
             size_t k = ps_decode(&d, id[i], out);
             if (k > ps_tok_longest(t) || tok_utf8_valid(out, k) != k) abort();
-            total += k;
         }
         if (ps_decode_end(&d, out) > 3) abort();
         free(out);

@@ -20,7 +20,7 @@ static void merges_of_all_shapes(void **state)
 {
     static const char *const shape[] = {
         RULES,
-        "#version: 0.2\n" RULES,
+        ("#version: 0.2\n" RULES),
         "#version: 0.2\r\nl l\r\nh e\r\nhe ll\r\n# #\r\n",
         "l l\nh e\nhe ll\n# #",
         "#version: 0.2\nl l\nh e\nhe ll\n# #",
