@@ -112,7 +112,8 @@ struct ps_keep {
  *   victim: nothing is written then.
  * at[h] gets the index written, or -1. With log_k not NULL the rounded new entry is also written to
  * log_k/log_v [Hkv, log_cap, d] at log_at, and at[h] to log_index [Hkv, log_cap] (a slab on disk is read-only
- * between merges; ps_kv_replay puts these entries back after a read). Its position and score are in the slab's pos and score. */
+ * between merges; ps_kv_replay puts these entries back after a read). Its position and score are in the slab's pos and score.
+ * A K or V that is not finite once rounded, and a NaN where scores are kept, are errors (-PS_ENUMERIC). */
 struct ps_decode_row {
     const float *q;     /* [Hq*d] */
     const float *k, *v; /* [Hkv*d] */

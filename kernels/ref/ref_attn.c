@@ -118,6 +118,7 @@ static int decode_unit(const struct ps_attn_decode *a, const struct ps_decode_ro
     float *score = r->slab.score ? r->slab.score + base : NULL;
     for (uint32_t j = 0; score && j < r->len; j++) score[j] = (float) (score[j] + sum_p[j]);
     const float new_score = (float) sum_p[r->len];
+    if (score && isnan(new_score)) return -PS_ENUMERIC;
     int64_t at = r->len;
     if (r->keep.heavy != PS_KEEP_ALL &&
         r->len >= (uint64_t) r->keep.sinks + r->keep.heavy + r->keep.recent) {

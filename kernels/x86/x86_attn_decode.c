@@ -10,16 +10,17 @@
 #include <math.h>
 
 enum {
-    HG = VL / 4,  /* query heads that share one read of K or V */
-    V_CHUNK = 32, /* entries per visit of a column tile, when one tile is not all */
-    AHEAD = 8192, /* bytes */
+    HG = VL / 4,   /* query heads that share one read of K or V */
+    V_CHUNK = 32,  /* entries per visit of a column tile, when one tile is not all */
+    AHEAD = 16384, /* bytes */
+    LEAD = 4,
 };
 
 struct unit {
     const struct ps_attn_decode *a;
     const struct ps_decode_row *r;
     const char *k, *v, *next; /* this unit's K and V, the next one's K */
-    size_t row_bytes, all_bytes;
+    size_t row_bytes, all_bytes, fetched;
     uint32_t h, group, n;
     bool half;
     size_t ld, ldd; /* of s and of q, o */
@@ -64,14 +65,17 @@ static int take_new(struct unit *u)
     return isfinite(vf_sum(bad)) ? 0 : -PS_ENUMERIC;
 }
 
-/* Fetches what lies AHEAD of byte `at` of the stream K, V, next K: `bytes` of it. */
-PS_INLINE void fetch_ahead(const struct unit *u, size_t at, size_t bytes)
+/* Fetches the stream K, V, next K up to AHEAD bytes behind `at`. While softmax and scores read nothing new, it goes on
+ * by LEAD bytes an entry each, and pays that back over V: DRAM is never idle. */
+PS_INLINE void fetch_ahead(struct unit *u, size_t at)
 {
-    at += AHEAD;
-    const char *p = at < u->all_bytes       ? u->k + at
-                    : at < 2 * u->all_bytes ? u->v + (at - u->all_bytes)
-                                            : u->next + (at - 2 * u->all_bytes);
-    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T0);
+    for (at += AHEAD; u->fetched < at; u->fetched += 64) {
+        const size_t all = u->all_bytes, f = u->fetched;
+        _mm_prefetch(f < all       ? u->k + f
+                     : f < 2 * all ? u->v + (f - all)
+                                   : u->next + (f - 2 * all),
+                     _MM_HINT_T1);
+    }
 }
 
 /* Dot products of nh queries with VL / nh keys k[0], k[1]..; lane g * (VL / nh) + i is query g, key i. */
@@ -126,7 +130,7 @@ PS_INLINE void k_pass(const struct unit *u, uint32_t g, uint32_t j, uint32_t end
     }
 }
 
-PS_INLINE void all_k(const struct unit *u, bool half)
+PS_INLINE void all_k(struct unit *u, bool half)
 {
     const size_t base = (size_t) u->h * u->r->slab.cap;
     const float *score = u->r->slab.score ? u->r->slab.score + base : NULL;
@@ -134,7 +138,7 @@ PS_INLINE void all_k(const struct unit *u, bool half)
     for (uint32_t j = 0; j < u->n; j += VL) {
         const uint32_t end = j + VL < u->n ? j + VL : u->n;
         uint32_t g = 0;
-        fetch_ahead(u, j * u->row_bytes, VL * u->row_bytes);
+        fetch_ahead(u, (j + VL) * u->row_bytes);
         if (score) {
             _mm_prefetch((const char *) (score + j), _MM_HINT_T0);
             _mm_prefetch((const char *) (pos + j), _MM_HINT_T0);
@@ -151,7 +155,7 @@ PS_INLINE void all_k(const struct unit *u, bool half)
 }
 
 /* s becomes exp(s - max), zeros behind it; inv one over their sum. */
-static void softmax(const struct unit *u, uint32_t g)
+static void softmax(struct unit *u, uint32_t g)
 {
     const uint32_t n = u->n + 1;
     float *s = u->s + g * u->ld;
@@ -162,6 +166,7 @@ static void softmax(const struct unit *u, uint32_t g)
     m = vf_set1(vf_greatest(m));
     for (j = 0; j + VL <= n; j += VL) {
         const vf p = vf_exp(vf_sub(vf_load(s + j), m));
+        if (g == 0) fetch_ahead(u, u->all_bytes + LEAD * (j + VL));
         vf_store(s + j, p);
         sum = vf_add(sum, p);
     }
@@ -191,7 +196,7 @@ PS_INLINE void best_take(struct best *b, vm may, vf score, vi pos, vi at)
 
 /* Adds the probabilities to the scores and, if `evict`, finds the victim: its index, n for the new entry, -1 if none
  * may go. Without scores all are equal. Lanes begin with +inf and position -1, so that any candidate wins. */
-PS_INLINE int64_t score_pass(const struct unit *u, bool scored, bool evict, float *ret_new)
+PS_INLINE int64_t score_pass(struct unit *u, bool scored, bool evict, float *ret_new)
 {
     const struct ps_decode_row *r = u->r;
     const size_t base = (size_t) u->h * r->slab.cap;
@@ -206,6 +211,7 @@ PS_INLINE int64_t score_pass(const struct unit *u, bool scored, bool evict, floa
     for (uint32_t j = 0; j < u->n; j += VL, at = vi_add(at, vi_set1(VL))) {
         const unsigned n = u->n - j < VL ? u->n - j : VL;
         vf sc = vf_zero();
+        if (scored) fetch_ahead(u, u->all_bytes + LEAD * (size_t) (u->n + j + VL));
         if (scored) {
             vf t = vf_mul(vf_load(u->s + j), vf_set1(u->inv[0]));
             for (uint32_t g = 1; g < u->group; g++)
@@ -248,18 +254,19 @@ PS_INLINE int64_t score_pass(const struct unit *u, bool scored, bool evict, floa
 
 /* o[g..][c..] += p V over the entries [j, end), for nh heads and nv vectors of columns. `part` > 0: only so many
  * columns (nv is 1 then). */
-PS_INLINE void v_tile(const struct unit *u, uint32_t g, uint32_t c, uint32_t j, uint32_t end,
-                      bool half, const unsigned nh, const unsigned nv, unsigned part)
+PS_INLINE void v_tile(struct unit *u, uint32_t g, uint32_t c, uint32_t j, uint32_t end, bool half,
+                      const unsigned nh, const unsigned nv, unsigned part)
 {
     vf acc[4][8];
     float *o = u->o + g * u->ldd + c;
     const float *p = u->s + g * u->ld;
-    const size_t ahead = u->all_bytes;
+    size_t at = u->all_bytes + (u->r->slab.score ? 2 : 1) * LEAD * (size_t) u->n;
+    const size_t step = u->row_bytes - (u->r->slab.score ? 2 : 1) * LEAD;
     PS_UNROLL for (unsigned i = 0; i < nh; i++) PS_UNROLL for (unsigned k = 0; k < nv; k++)
         acc[i][k] = vf_load(o + i * u->ldd + k * VL);
     for (; j < end; j++) {
         const void *row = u->v + (size_t) j * u->row_bytes;
-        if (g == 0 && c == 0) fetch_ahead(u, ahead + j * u->row_bytes, u->row_bytes);
+        if (g == 0 && c == 0) fetch_ahead(u, at + (j + 1) * step);
         vf x[8];
         PS_UNROLL for (unsigned k = 0; k < nv; k++) x[k] =
             part ? kv_loadn(row, half, c, part) : kv_load(row, half, c + k * VL);
@@ -274,7 +281,7 @@ PS_INLINE void v_tile(const struct unit *u, uint32_t g, uint32_t c, uint32_t j, 
 }
 
 /* All columns of heads [g, g + nh). */
-PS_INLINE void v_columns(const struct unit *u, uint32_t g, uint32_t j, uint32_t end, bool half,
+PS_INLINE void v_columns(struct unit *u, uint32_t g, uint32_t j, uint32_t end, bool half,
                          const unsigned nh)
 {
     const uint32_t d = u->a->d;
@@ -286,7 +293,7 @@ PS_INLINE void v_columns(const struct unit *u, uint32_t g, uint32_t j, uint32_t 
     if (c < d) v_tile(u, g, c, j, end, half, nh, 1, d - c);
 }
 
-PS_INLINE void all_v(const struct unit *u, bool half)
+PS_INLINE void all_v(struct unit *u, bool half)
 {
     const uint32_t d = u->a->d, n = u->n;
     const bool one_tile = u->group == 1 && (d == 4 * VL || d == 8 * VL || d == VL);
@@ -350,6 +357,7 @@ static int decode_unit(struct unit *u)
         at = evict ? score_pass(u, true, true, &new_score) : score_pass(u, true, false, &new_score);
     else
         at = evict ? score_pass(u, false, true, &new_score) : u->n;
+    if (isnan(new_score)) return -PS_ENUMERIC;
     if (at < 0) return -EINVAL;
     if (evict && at == u->n) at = -1;
     memset(u->o, 0, u->group * u->ldd * sizeof(float));
@@ -382,6 +390,7 @@ int PS_ISA(ps_attn_decode)(const void *args, const struct ps_span *span)
         u.k = unit_k(a, i);
         u.v = (const char *) u.r->slab.v + u.h * (size_t) u.r->slab.cap * u.row_bytes;
         u.next = unit_k(a, i + 1 < span->end ? i + 1 : i);
+        u.fetched = u.fetched > 2 * u.all_bytes ? u.fetched - 2 * u.all_bytes : 0;
         u.all_bytes = u.n * u.row_bytes;
         int rc = decode_unit(&u);
         if (rc < 0) return rc;

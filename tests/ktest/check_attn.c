@@ -230,21 +230,21 @@ static void decode_case(struct kt *kt, const struct decode_shape *sh, enum ps_dt
              (int) sh->keep.recent, ps_dtype_name(t), sh->scores, sh->log);
 }
 
-/* A K beyond f16 is refused, and the slab stays as it was. */
-static void decode_overflow(struct kt *kt)
+/* A K beyond f16, a V and a query that are not numbers. */
+static void decode_fault(struct kt *kt, int which)
 {
     struct ps_attn_decode a = { .n_rows = 1, .q_heads = 1, .kv_heads = 1, .d = 9, .longest = 6 };
     struct ps_decode_row *rows = kt_in_bytes(kt, sizeof *rows);
     a.rows = rows;
     a.scale = 1;
-    a.kv_type = PS_F16;
-    const struct decode_shape sh = { 9, 1, 1, 1, 5, { 0, PS_KEEP_ALL, 0 }, SCORES, false };
+    a.kv_type = which == 1 ? PS_F32 : PS_F16;
+    const struct decode_shape sh = { 9, 1, 1, 1, 5, { 0, 3, 2 }, SCORES, false };
     rows[0] = make_row(kt, &a, &sh, 5);
-    float *k = kt_in_f32(kt, 9, -1, 1);
-    k[8] = -65520;
-    rows[0].k = k;
+    float *x = kt_in_f32(kt, 9, -1, 1);
+    x[8] = which == 0 ? -65520 : NAN;
+    *(which == 0 ? &rows[0].k : which == 1 ? &rows[0].v : &rows[0].q) = x;
     kt_check(kt, &(struct kt_spec) { .op = PS_OP_attn_decode, .args = &a, .want_rc = -PS_ENUMERIC },
-             "overflow");
+             "fault %d", which);
 }
 
 static void check_decode(struct kt *kt)
@@ -278,6 +278,6 @@ static void check_decode(struct kt *kt)
                                 kv_types[t]);
         }
     }
-    decode_overflow(kt);
+    for (int which = 0; which < 3; which++) decode_fault(kt, which);
 }
 const struct kt_test kt_test_attn_decode = { PS_OP_attn_decode, check_decode, bench_attn_decode };
