@@ -9,11 +9,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#ifdef __clang__
-#define PS_UNROLL _Pragma("unroll")
-#else
-#define PS_UNROLL _Pragma("GCC unroll 32")
-#endif
 #define PS_INLINE     static inline __attribute__((always_inline))
 #define PS_CAT_(a, b) a##b
 #define PS_CAT(a, b)  PS_CAT_(a, b)
@@ -92,10 +87,10 @@ PS_INLINE float vf_greatest(vf x) { return _mm512_reduce_max_ps(x); }
 PS_INLINE vf vf_sum_each(const vf *a)
 {
     vf s[8], t[4];
-    PS_UNROLL for (int i = 0; i < 8; i++) s[i] = vf_add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
-                                                        _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-    PS_UNROLL for (int i = 0; i < 4; i++)
-    {
+    for (int i = 0; i < 8; i++)
+        s[i] = vf_add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                      _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) {
         const __m512d x = _mm512_castps_pd(s[2 * i]), y = _mm512_castps_pd(s[2 * i + 1]);
         t[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
                       _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
@@ -117,22 +112,19 @@ PS_INLINE __m128 vf_quarter(vf x, int i)
 PS_INLINE void vf_transpose(vf *m)
 {
     vf s[16], t[16];
-    PS_UNROLL for (int i = 0; i < 8; i++)
-    {
+    for (int i = 0; i < 8; i++) {
         s[2 * i] = _mm512_unpacklo_ps(m[2 * i], m[2 * i + 1]);
         s[2 * i + 1] = _mm512_unpackhi_ps(m[2 * i], m[2 * i + 1]);
     }
-    PS_UNROLL for (int i = 0; i < 4; i++)
-    {
-        PS_UNROLL for (int k = 0; k < 2; k++)
-        {
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 2; k++) {
             const __m512d x = _mm512_castps_pd(s[4 * i + k]),
                           y = _mm512_castps_pd(s[4 * i + 2 + k]);
             t[4 * i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
             t[4 * i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
         }
     }
-    PS_UNROLL for (int k = 0; k < 4; k++) /* t[4i + k]: columns k, 4+k, 8+k, 12+k of rows 4i.. */
+    for (int k = 0; k < 4; k++) /* t[4i + k]: columns k, 4+k, 8+k, 12+k of rows 4i.. */
     {
         const vf a = _mm512_shuffle_f32x4(t[k], t[4 + k], 0x44);
         const vf b = _mm512_shuffle_f32x4(t[8 + k], t[12 + k], 0x44);
@@ -241,10 +233,10 @@ PS_INLINE float vf_greatest(vf x)
 PS_INLINE vf vf_sum_each(const vf *a)
 {
     vf s[4], t[2];
-    PS_UNROLL for (int i = 0; i < 4; i++) s[i] = vf_add(_mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]),
-                                                        _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-    PS_UNROLL for (int i = 0; i < 2; i++)
-    {
+    for (int i = 0; i < 4; i++)
+        s[i] = vf_add(_mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                      _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 2; i++) {
         const __m256d x = _mm256_castps_pd(s[2 * i]), y = _mm256_castps_pd(s[2 * i + 1]);
         t[i] = vf_add(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)),
                       _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
@@ -259,23 +251,19 @@ PS_INLINE __m128 vf_quarter(vf x, int i)
 PS_INLINE void vf_transpose(vf *m)
 {
     vf s[8], t[8];
-    PS_UNROLL for (int i = 0; i < 4; i++)
-    {
+    for (int i = 0; i < 4; i++) {
         s[2 * i] = _mm256_unpacklo_ps(m[2 * i], m[2 * i + 1]);
         s[2 * i + 1] = _mm256_unpackhi_ps(m[2 * i], m[2 * i + 1]);
     }
-    PS_UNROLL for (int i = 0; i < 2; i++)
-    {
-        PS_UNROLL for (int k = 0; k < 2; k++)
-        {
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 2; k++) {
             const __m256d x = _mm256_castps_pd(s[4 * i + k]),
                           y = _mm256_castps_pd(s[4 * i + 2 + k]);
             t[4 * i + 2 * k] = _mm256_castpd_ps(_mm256_unpacklo_pd(x, y));
             t[4 * i + 2 * k + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(x, y));
         }
     }
-    PS_UNROLL for (int k = 0; k < 4; k++)
-    {
+    for (int k = 0; k < 4; k++) {
         m[k] = _mm256_permute2f128_ps(t[k], t[4 + k], 0x20);
         m[4 + k] = _mm256_permute2f128_ps(t[k], t[4 + k], 0x31);
     }

@@ -84,21 +84,21 @@ PS_INLINE vf dots(const void *const *k, bool half, const float *q, size_t ldd, u
 {
     vf acc[VL];
     uint32_t c = 0;
-    PS_UNROLL for (unsigned i = 0; i < VL; i++) acc[i] = vf_zero();
+    for (unsigned i = 0; i < VL; i++) acc[i] = vf_zero();
     for (; c + VL <= d; c += VL) {
-        PS_UNROLL for (unsigned i = 0; i < VL / nh; i++)
-        {
+        for (unsigned i = 0; i < VL / nh; i++) {
             const vf x = kv_load(k[i], half, c);
-            PS_UNROLL for (unsigned g = 0; g < nh; g++) acc[g * (VL / nh) + i] =
-                vf_fma(x, vf_load(q + g * ldd + c), acc[g * (VL / nh) + i]);
+            for (unsigned g = 0; g < nh; g++)
+                acc[g * (VL / nh) + i] =
+                    vf_fma(x, vf_load(q + g * ldd + c), acc[g * (VL / nh) + i]);
         }
     }
     if (c < d) {
-        PS_UNROLL for (unsigned i = 0; i < VL / nh; i++)
-        {
+        for (unsigned i = 0; i < VL / nh; i++) {
             const vf x = kv_loadn(k[i], half, c, d - c);
-            PS_UNROLL for (unsigned g = 0; g < nh; g++) acc[g * (VL / nh) + i] =
-                vf_fma(x, vf_load(q + g * ldd + c), acc[g * (VL / nh) + i]);
+            for (unsigned g = 0; g < nh; g++)
+                acc[g * (VL / nh) + i] =
+                    vf_fma(x, vf_load(q + g * ldd + c), acc[g * (VL / nh) + i]);
         }
     }
     return vf_sum_each(acc);
@@ -111,8 +111,7 @@ PS_INLINE void put_dots(const struct unit *u, uint32_t g, uint32_t j, unsigned n
     if (nh == 1)
         vf_store(s, x);
     else
-        PS_UNROLL for (unsigned i = 0; i < nh; i++)
-            _mm_storeu_ps(s + i * u->ld, vf_quarter(x, (int) i));
+        for (unsigned i = 0; i < nh; i++) _mm_storeu_ps(s + i * u->ld, vf_quarter(x, (int) i));
 }
 
 /* Logits of heads [g, g + nh) for the entries [j, end); the vectors past the end hold rubbish afterwards. */
@@ -124,8 +123,8 @@ PS_INLINE void k_pass(const struct unit *u, uint32_t g, uint32_t j, uint32_t end
     const void *k[VL];
     for (; j < end; j += step) {
         const uint32_t last = end - 1 - j;
-        PS_UNROLL for (unsigned i = 0; i < step; i++) k[i] =
-            u->k + (size_t) (j + (i < last ? i : last)) * u->row_bytes;
+        for (unsigned i = 0; i < step; i++)
+            k[i] = u->k + (size_t) (j + (i < last ? i : last)) * u->row_bytes;
         put_dots(u, g, j, nh, dots(k, half, q, u->ldd, u->a->d, nh));
     }
 }
@@ -147,7 +146,7 @@ PS_INLINE void all_k(struct unit *u, bool half)
         for (; g < u->group; g++) k_pass(u, g, j, end, half, 1);
     }
     const void *k[VL]; /* the new one */
-    PS_UNROLL for (unsigned i = 0; i < VL; i++) k[i] = u->new_k;
+    for (unsigned i = 0; i < VL; i++) k[i] = u->new_k;
     for (uint32_t g = 0; g < u->group; g++)
         u->s[g * u->ld + u->n] =
             _mm_cvtss_f32(vf_quarter(dots(k, false, u->q + g * u->ldd, u->ldd, u->a->d, 1), 0)) *
@@ -262,22 +261,21 @@ PS_INLINE void v_tile(struct unit *u, uint32_t g, uint32_t c, uint32_t j, uint32
     const float *p = u->s + g * u->ld;
     size_t at = u->all_bytes + (u->r->slab.score ? 2 : 1) * LEAD * (size_t) u->n;
     const size_t step = u->row_bytes - (u->r->slab.score ? 2 : 1) * LEAD;
-    PS_UNROLL for (unsigned i = 0; i < nh; i++) PS_UNROLL for (unsigned k = 0; k < nv; k++)
-        acc[i][k] = vf_load(o + i * u->ldd + k * VL);
+    for (unsigned i = 0; i < nh; i++)
+        for (unsigned k = 0; k < nv; k++) acc[i][k] = vf_load(o + i * u->ldd + k * VL);
     for (; j < end; j++) {
         const void *row = u->v + (size_t) j * u->row_bytes;
         if (g == 0 && c == 0) fetch_ahead(u, at + (j + 1) * step);
         vf x[8];
-        PS_UNROLL for (unsigned k = 0; k < nv; k++) x[k] =
-            part ? kv_loadn(row, half, c, part) : kv_load(row, half, c + k * VL);
-        PS_UNROLL for (unsigned i = 0; i < nh; i++)
-        {
+        for (unsigned k = 0; k < nv; k++)
+            x[k] = part ? kv_loadn(row, half, c, part) : kv_load(row, half, c + k * VL);
+        for (unsigned i = 0; i < nh; i++) {
             const vf w = vf_set1(p[i * u->ld + j]);
-            PS_UNROLL for (unsigned k = 0; k < nv; k++) acc[i][k] = vf_fma(w, x[k], acc[i][k]);
+            for (unsigned k = 0; k < nv; k++) acc[i][k] = vf_fma(w, x[k], acc[i][k]);
         }
     }
-    PS_UNROLL for (unsigned i = 0; i < nh; i++) PS_UNROLL for (unsigned k = 0; k < nv; k++)
-        vf_store(o + i * u->ldd + k * VL, acc[i][k]);
+    for (unsigned i = 0; i < nh; i++)
+        for (unsigned k = 0; k < nv; k++) vf_store(o + i * u->ldd + k * VL, acc[i][k]);
 }
 
 /* All columns of heads [g, g + nh). */

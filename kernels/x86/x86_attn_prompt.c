@@ -56,21 +56,21 @@ PS_INLINE void qk_tile(const struct block *b, uint32_t i, float *s, const float 
                        const unsigned mr, const unsigned nv)
 {
     vf acc[MR][NV];
-    PS_UNROLL for (unsigned r = 0; r < mr; r++) PS_UNROLL for (unsigned v = 0; v < nv; v++)
-        acc[r][v] = vf_zero();
+    for (unsigned r = 0; r < mr; r++)
+        for (unsigned v = 0; v < nv; v++) acc[r][v] = vf_zero();
     const float *const *q = b->q + i;
     for (uint32_t c = 0, d = b->a->d; c < d; c++, panel += PANEL) {
         vf k[NV];
-        PS_UNROLL for (unsigned v = 0; v < nv; v++) k[v] = vf_load(panel + v * VL);
-        PS_UNROLL for (unsigned r = 0; r < mr; r++)
-        {
+        for (unsigned v = 0; v < nv; v++) k[v] = vf_load(panel + v * VL);
+        for (unsigned r = 0; r < mr; r++) {
             const vf x = vf_set1(q[r][c]);
-            PS_UNROLL for (unsigned v = 0; v < nv; v++) acc[r][v] = vf_fma(x, k[v], acc[r][v]);
+            for (unsigned v = 0; v < nv; v++) acc[r][v] = vf_fma(x, k[v], acc[r][v]);
         }
     }
     const vf scale = vf_set1(b->a->scale);
-    PS_UNROLL for (unsigned r = 0; r < mr; r++) PS_UNROLL for (unsigned v = 0; v < nv; v++)
-        vf_store(s + r * b->ld + v * VL, vf_mul(acc[r][v], scale));
+    for (unsigned r = 0; r < mr; r++)
+        for (unsigned v = 0; v < nv; v++)
+            vf_store(s + r * b->ld + v * VL, vf_mul(acc[r][v], scale));
 }
 
 /* o[i..i+mr)[c..c + nv vectors) += p V over keys [j, end); part > 0: only so many columns (nv is 1 then) */
@@ -81,21 +81,21 @@ PS_INLINE void pv_tile(const struct block *b, uint32_t i, uint32_t c, uint32_t j
     const uint32_t d = b->a->d;
     const float *p = b->s + i * b->ld;
     float *o = b->o + i * b->ldd + c;
-    PS_UNROLL for (unsigned r = 0; r < mr; r++) PS_UNROLL for (unsigned v = 0; v < nv; v++)
-        acc[r][v] = j ? vf_load(o + r * b->ldd + v * VL) : vf_zero();
+    for (unsigned r = 0; r < mr; r++)
+        for (unsigned v = 0; v < nv; v++)
+            acc[r][v] = j ? vf_load(o + r * b->ldd + v * VL) : vf_zero();
     for (; j < end; j++) {
         vf x[NV];
-        PS_UNROLL for (unsigned v = 0; v < nv; v++) x[v] =
-            part ? kv_loadn(b->v, half, (size_t) j * d + c, part)
-                 : kv_load(b->v, half, (size_t) j * d + c + v * VL);
-        PS_UNROLL for (unsigned r = 0; r < mr; r++)
-        {
+        for (unsigned v = 0; v < nv; v++)
+            x[v] = part ? kv_loadn(b->v, half, (size_t) j * d + c, part)
+                        : kv_load(b->v, half, (size_t) j * d + c + v * VL);
+        for (unsigned r = 0; r < mr; r++) {
             const vf w = vf_set1(p[r * b->ld + j]);
-            PS_UNROLL for (unsigned v = 0; v < nv; v++) acc[r][v] = vf_fma(w, x[v], acc[r][v]);
+            for (unsigned v = 0; v < nv; v++) acc[r][v] = vf_fma(w, x[v], acc[r][v]);
         }
     }
-    PS_UNROLL for (unsigned r = 0; r < mr; r++) PS_UNROLL for (unsigned v = 0; v < nv; v++)
-        vf_store(o + r * b->ldd + v * VL, acc[r][v]);
+    for (unsigned r = 0; r < mr; r++)
+        for (unsigned v = 0; v < nv; v++) vf_store(o + r * b->ldd + v * VL, acc[r][v]);
 }
 
 /* Calls f(..., mr, nv) with constants: a function of its own per shape of tile. */
@@ -169,14 +169,13 @@ static void add_scores(const struct block *b, float *score)
     uint32_t j = 0;
     for (; j + AT_ONCE * VL <= all; j += AT_ONCE * VL) {
         vf acc[AT_ONCE];
-        PS_UNROLL for (int k = 0; k < AT_ONCE; k++) acc[k] = vf_load(score + j + k * VL);
+        for (int k = 0; k < AT_ONCE; k++) acc[k] = vf_load(score + j + k * VL);
         for (uint32_t i = 0; i < b->n; i++) {
             const vf inv = vf_set1(b->inv[i]);
             const float *p = b->s + i * b->ld + j;
-            PS_UNROLL for (int k = 0; k < AT_ONCE; k++) acc[k] =
-                vf_fma(vf_load(p + k * VL), inv, acc[k]);
+            for (int k = 0; k < AT_ONCE; k++) acc[k] = vf_fma(vf_load(p + k * VL), inv, acc[k]);
         }
-        PS_UNROLL for (int k = 0; k < AT_ONCE; k++) vf_store(score + j + k * VL, acc[k]);
+        for (int k = 0; k < AT_ONCE; k++) vf_store(score + j + k * VL, acc[k]);
     }
     for (; j < all; j += VL) {
         const unsigned n = all - j < VL ? all - j : VL;

@@ -23,8 +23,8 @@ static bool greatest(const float *x, uint32_t n, float *ret)
     unsigned good = vm_bits(vm_first(VL));
     for (int k = 0; k < 4; k++) m[k] = vf_set1(-INFINITY);
     uint32_t i = 0;
-    for (; i + 4 * VL <= n; i += 4 * VL) PS_UNROLL for (int k = 0; k < 4; k++)
-        {
+    for (; i + 4 * VL <= n; i += 4 * VL)
+        for (int k = 0; k < 4; k++) {
             const vf v = vf_load(x + i + k * VL);
             good &= vm_bits(vf_lt(v, inf));
             m[k] = vf_max(m[k], v);
@@ -60,8 +60,8 @@ static double sum_exp(const float *x, uint32_t n, float max, float inv_t)
         vf acc[2] = { vf_zero(), vf_zero() };
         uint32_t i = at;
         for (; i + 2 * VL <= end; i += 2 * VL)
-            PS_UNROLL for (int k = 0; k < 2; k++) acc[k] =
-                vf_add(acc[k], vf_exp(vf_mul(vf_sub(vf_load(x + i + k * VL), m), t)));
+            for (int k = 0; k < 2; k++)
+                acc[k] = vf_add(acc[k], vf_exp(vf_mul(vf_sub(vf_load(x + i + k * VL), m), t)));
         for (; i < end; i += VL) {
             const unsigned w = end - i < VL ? end - i : VL;
             const vf e = vf_exp(vf_mul(vf_sub(vf_loadn(x + i, w), m), t));
