@@ -189,15 +189,17 @@ static int check_tied(const struct conv *c, const struct ps_shape *shape,
     return 0;
 }
 
-static void warn_vocab(const struct ps_shape *shape, const char *src,
-                       const struct ps_convert_opt *opt)
+static int warn_vocab(const struct ps_shape *shape, const char *src,
+                      const struct ps_convert_opt *opt, struct ps_detail *dt)
 {
-    int64_t top = ps_vocab_top(src);
-    if (top >= (int64_t) shape->vocab)
+    int64_t top;
+    int r = ps_vocab_top(src, &top, dt);
+    if (r == 0 && top >= (int64_t) shape->vocab)
         warnf(opt,
               "%s: the tokenizer has ids up to %lld, the model's table %u rows: prompts with the "
               "ids beyond are refused",
               src, (long long) top, shape->vocab);
+    return r;
 }
 
 static void warn_extra(const struct conv *c, const struct ps_convert_opt *opt)
@@ -263,10 +265,10 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     c.to = opt->dtype < 0 ? c.m.dtype : (enum ps_dtype) opt->dtype;
     ps_src_direct(s);
     warn_extra(&c, opt);
-    warn_vocab(&shape, src, opt);
     ps_auto_pack struct ps_packed *p = ps_calloc(1, sizeof *p);
     struct ps_pack_head head = { 0 };
     if (!p) r = ps_fail(dt, -ENOMEM, "out of memory");
+    if (r == 0) r = warn_vocab(&shape, src, opt, dt);
     if (r == 0) r = check_tied(&c, &shape, opt, dt);
     if (r == 0) r = ps_pack_layout(&shape, c.to, p, dt);
     if (r == 0)

@@ -24,7 +24,7 @@ void ps_match_done(struct ps_match *m);
 const struct ps_src_tensor *ps_match_find(const struct ps_src *s, const char *name);
 
 /* The greatest id in the folder's tokenizer files, -1 if there are none. */
-int64_t ps_vocab_top(const char *folder);
+int ps_vocab_top(const char *folder, int64_t *ret, struct ps_detail *dt) ps_must_check;
 
 /* Files beside the weights that go along; ends with NULL. */
 extern const char *const ps_side_files[];

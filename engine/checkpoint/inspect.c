@@ -128,15 +128,18 @@ static void tell_tokenizer(struct report *r, const char *folder)
                     "no tokenizer files: prompts must be token ids, and results have no text");
 }
 
-static void tell_vocab(struct report *r, const char *folder, const struct ps_shape *s)
+static int tell_vocab(struct report *r, const char *folder, const struct ps_shape *s,
+                      struct ps_detail *dt)
 {
     char text[200];
-    int64_t top = ps_vocab_top(folder);
-    if (top < (int64_t) s->vocab) return;
+    int64_t top;
+    int e = ps_vocab_top(folder, &top, dt);
+    if (e < 0 || top < (int64_t) s->vocab) return e;
     (void) snprintf(text, sizeof text,
                     "the tokenizer has ids up to %lld, the model's table %u rows", (long long) top,
                     s->vocab);
     append_text(r, json_object_get(r->o, "warnings"), text);
+    return 0;
 }
 
 static void tell_file(struct report *r, const char *path, uint64_t bytes)
@@ -188,7 +191,7 @@ static int packed(struct report *r, const char *path, bool verify, struct ps_det
     (void) snprintf(hash, sizeof hash, "%016llx", (unsigned long long) p->hash);
     set(r, r->o, "hash", json_string(hash));
     tell_tokenizer(r, path);
-    tell_vocab(r, path, &p->shape);
+    if ((e = tell_vocab(r, path, &p->shape, dt)) < 0) return e;
     set(r, r->o, "checksums", json_string("not checked"));
     return verify ? verify_all(r, p, dt) : 0;
 }
@@ -212,7 +215,7 @@ static int folder(struct report *r, const char *path, struct ps_detail *dt)
     }
     if (e == 0) set_int(r, json_object_get(r->o, "bytes"), "file", bytes);
     tell_tokenizer(r, path);
-    tell_vocab(r, path, &s);
+    if (e == 0) e = tell_vocab(r, path, &s, dt);
     json_t *w = json_object_get(r->o, "warnings");
     for (size_t i = 0; i < m.n_extra && i < PS_MATCH_EXTRA; i++) {
         char text[400];

@@ -73,7 +73,7 @@ static int whole(struct ps_jcur *c, int64_t *top)
     return r;
 }
 
-int64_t ps_vocab_top(const char *folder)
+int ps_vocab_top(const char *folder, int64_t *ret, struct ps_detail *dt)
 {
     static const struct {
         const char *name;
@@ -88,10 +88,13 @@ int64_t ps_vocab_top(const char *folder)
         size_t len;
         int n = snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
         if (n < 0 || (size_t) n >= sizeof path) continue;
-        if (ps_slurp(path, VOCAB_BYTES_MAX, &text, &len, NULL) < 0) continue;
+        int r = ps_slurp(path, VOCAB_BYTES_MAX, &text, &len, NULL);
+        if (r == -ENOMEM) return ps_fail(dt, r, "out of memory for %s", path);
+        if (r < 0) continue;
         struct ps_jcur c;
         ps_jcur_init(&c, text, len);
         (void) files[i].read(&c, &top);
     }
-    return top;
+    *ret = top;
+    return 0;
 }
