@@ -58,6 +58,7 @@ static struct rig *rig_open(const char *dev, const char *store, const char *faul
         assert_ok_dt(ps_store_open(ps_store_find(store), &sc, &g->store, &dt), &dt);
     else
         assert_ok_dt(ps_store_open_best(&sc, &g->store, NULL, &dt), &dt);
+    (void) unlink(g->path); /* the store has it open; a test that dies leaves nothing */
     struct ps_dev_cfg c = { .store = g->store,
                             .threads = THREADS,
                             .queue_len = 64,
@@ -72,7 +73,6 @@ static void rig_close(struct rig *g)
 {
     ps_dev_close(g->dev);
     ps_store_close(g->store);
-    (void) unlink(g->path);
     free(g->mem);
     free(g->scratch);
     free(g);

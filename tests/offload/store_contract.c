@@ -5,8 +5,13 @@
 #include "offload/store_fault.h"
 #include "ps_cmocka.h"
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 enum { ALIGN = 4096, N_BLOCKS = 64, SIZE = ALIGN * N_BLOCKS, DEPTH = 5 };
 
@@ -366,6 +371,46 @@ static void best_is_one_of_both(void **state)
     stand_done(&s);
 }
 
+/* A container's seccomp profile: io_uring_setup answers EPERM. In a child, since a filter stays. */
+static int refused_child(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = { .len = PS_ARRAY_LEN(code), .filter = code };
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+        return 77; /* no filters here */
+    struct stand s;
+    struct ps_detail why = { { 0 } }, dt = { { 0 } };
+    stand_make(&s);
+    struct ps_store_cfg cfg = { .files = s.files, .n_files = 2 };
+    if (ps_store_open_best(&cfg, &s.t, &why, &dt) < 0) return 1;
+    if (strcmp(s.t->ops->name, "pread") != 0 || !strstr(why.text, "EPERM")) return 2;
+    if (ps_store_rw(s.t, PS_IO_READ, 0, 0, s.mem, ALIGN) < 0) return 3;
+    s.t = ps_store_close(s.t);
+    if (stand_open(&s, "uring", NULL, false, &dt) != -EPERM || s.t) return 4;
+    return strstr(dt.text, "io_uring") ? 0 : 5;
+}
+
+static void refused_io_uring_falls_back(void **state)
+{
+    if (!ps_store_find("uring")) skip();
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) _exit(refused_child());
+    int st = 0;
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFEXITED(st));
+    if (WEXITSTATUS(st) == 77) skip();
+    assert_int_equal(WEXITSTATUS(st), 0);
+    struct stand s; /* the child's files have the same names */
+    stand_make(&s);
+    stand_done(&s);
+}
+
 /* close() with transfers under way: the buffers are the caller's again when it returns. */
 static void close_waits(void **state)
 {
@@ -401,6 +446,7 @@ int main(void)
         cmocka_unit_test(errors_name_the_file),
         cmocka_unit_test(open_survives_oom),
         cmocka_unit_test(best_is_one_of_both),
+        cmocka_unit_test(refused_io_uring_falls_back),
         cmocka_unit_test(close_waits),
     };
     int r = cmocka_run_group_tests(tests, NULL, NULL);
