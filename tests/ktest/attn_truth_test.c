@@ -174,6 +174,48 @@ static void test_oracle(void **state)
         for (size_t c = 0; c < PS_ARRAY_LEN(truths); c++) replay(c, levels[l]);
 }
 
+/* Equal scores: the later position goes, wherever it lies in the slab; the new one may be the victim when recent is 0. */
+static void test_ties(void **state)
+{
+    for (size_t l = 0; l < PS_ARRAY_LEN(levels); l++) {
+        float src_score[] = { 1, 1, 1, 1, 1, 1 }, kv[6 * D] = { 0 }, score[6], o[D];
+        float k[6 * D] = { 0 }, v[6 * D] = { 0 };
+        int32_t pos[6], at;
+        const struct ps_compact_seq cs = {
+            { kv, kv, src_score, NULL, 6 }, { k, v, score, pos, 6 }, { 0, 3, 1 }, 6
+        };
+        const struct ps_kv_compact compact = { &cs, 1, 1, D, 6, PS_F32 };
+        run(PS_OP_kv_compact, levels[l], &compact);
+        assert_memory_equal(pos, ((int32_t[]) { 0, 1, 2, 5 }), 4 * sizeof *pos);
+
+        memcpy(pos, (int32_t[]) { 2, 5, 0, 1 }, 4 * sizeof *pos);
+        struct ps_decode_row row = { .q = kv,
+                                     .k = kv,
+                                     .v = kv,
+                                     .o = o,
+                                     .slab = { k, v, score, pos, 6 },
+                                     .keep = { 0, 3, 1 },
+                                     .len = 4,
+                                     .now = 6,
+                                     .at = &at };
+        const struct ps_attn_decode attn = { &row, 1, 1, 1, D, 5, 1, PS_F32 };
+        run(PS_OP_attn_decode, levels[l], &attn);
+        assert_int_equal(at, 1);
+        assert_memory_equal(pos, ((int32_t[]) { 2, 6, 0, 1 }), 4 * sizeof *pos);
+
+        for (int i = 0; i < 4; i++) score[i] = 0; /* all, the new one too, get 1/5 */
+        row.keep = (struct ps_keep) { 0, 4, 0 };
+        row.now = 7;
+        run(PS_OP_attn_decode, levels[l], &attn);
+        assert_int_equal(at, -1);
+        row.keep =
+            (struct ps_keep) { 3, 0, 1 }; /* positions 0 to 2 are sinks: 6 is the only candidate */
+        row.now = 8;
+        run(PS_OP_attn_decode, levels[l], &attn);
+        assert_int_equal(at, 1);
+    }
+}
+
 /* Random123's known answer for philox4x32-10 with counter and key zero begins 6627e8d5 e169c58d. */
 static void test_uniform(void **state)
 {
@@ -246,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_ties),
         cmocka_unit_test(test_uniform),
         cmocka_unit_test(test_sample),
     };
