@@ -170,13 +170,15 @@ static int disk_open(struct disk *d, struct ps_detail *dt)
     return r;
 }
 
-/* Streams the file's first bytes with the queue kept full; a slice is a sixteenth. */
+/* Streams the file's first bytes with the queue kept full. A slice is a sixteenth, but at least a queue: completions come
+ * in bursts of up to that. */
 static int disk_stream(struct disk *d, uint64_t bytes, struct slices *s, struct ps_detail *dt)
 {
     const uint32_t io = d->how.io_bytes;
-    uint64_t n = bytes / io, sent = 0, back = 0, slice = n / 16 ? n / 16 : 1, mark = 0;
+    uint64_t n = bytes / io, sent = 0, back = 0, slice = n / 16, mark = 0;
     const uint64_t begin = ps_now_ns();
     uint64_t t0 = begin;
+    if (slice < d->how.depth) slice = n < d->how.depth ? n : d->how.depth;
     for (uint64_t used = 0; back < n;) {
         struct ps_io *done[64], *p = NULL;
         bool late = seconds(begin) > d->how.max_s && back >= slice * 3;
