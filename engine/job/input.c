@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/job/input.h"
+#include "engine/base/ps_mem.h"
+#include "engine/job/jout.h"
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { STAGE_BUF = 1 << 20 };
+
+static int not_same(const struct stat *in, const char *input, const char *output,
+                    struct ps_detail *dt)
+{
+    static const char *const suffix[] = { "", ".part", ".journal", ".sorted" };
+    for (size_t i = 0; i < PS_ARRAY_LEN(suffix); i++) {
+        size_t n = strlen(output) + 16;
+        struct stat st;
+        ps_auto_free char *name = ps_calloc(1, n);
+        if (!name) return -ENOMEM;
+        (void) snprintf(name, n, "%s%s", output, suffix[i]);
+        if (!stat(name, &st) && st.st_dev == in->st_dev && st.st_ino == in->st_ino)
+            return ps_fail(dt, -PS_EUSAGE,
+                           "INPUT %s and %s are the same file; give OUTPUT another name", input,
+                           name);
+    }
+    return 0;
+}
+
+static int stage(int in, const char *input, const char *output, const volatile sig_atomic_t *stop,
+                 int *ret_fd, struct ps_detail *dt)
+{
+    ps_auto_close int fd = ps_temp_beside(output, dt);
+    ps_auto_free char *buf = ps_calloc(1, STAGE_BUF);
+    uint64_t at = 0;
+    if (fd < 0) return fd;
+    if (!buf) return -ENOMEM;
+    for (;;) {
+        if (stop && *stop) return -ECANCELED;
+        ssize_t n = read(in, buf, STAGE_BUF);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return ps_fail(dt, -errno, "%s: read failed at offset %" PRIu64 ": %s", input, at,
+                           ps_err_str(errno));
+        if (!n) break;
+        int r = ps_pwrite_all(fd, buf, (size_t) n, at);
+        if (r < 0)
+            return ps_fail(dt, r,
+                           "%s cannot be staged beside %s: write failed at offset %" PRIu64 ": %s",
+                           input, output, at, ps_err_str(r));
+        at += (uint64_t) n;
+    }
+    *ret_fd = PS_TAKE_FD(fd);
+    return 0;
+}
+
+int ps_input_open(const char *input, const char *output, const volatile sig_atomic_t *stop,
+                  int *ret_fd, struct ps_detail *dt)
+{
+    bool is_stdin = !strcmp(input, "-");
+    if (is_stdin) input = "stdin";
+    ps_auto_close int fd =
+        is_stdin ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(input, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return ps_fail(dt, -errno, "INPUT %s: cannot open: %s", input, ps_err_str(errno));
+    if (S_ISDIR(st.st_mode))
+        return ps_fail(dt, -EISDIR, "INPUT %s is a folder; a file of requests was expected", input);
+    int r = not_same(&st, input, output, dt);
+    if (r < 0) return r;
+    /* A regular file on stdin may stand behind its start: what was read from it is not the job's. */
+    if (!S_ISREG(st.st_mode) || is_stdin) return stage(fd, input, output, stop, ret_fd, dt);
+    *ret_fd = PS_TAKE_FD(fd);
+    return 0;
+}

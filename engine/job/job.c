@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The course of a job: input, identity, OUTPUT and its lock, first pass, plan, what is there already, run, order, report. Each
+ * step is a function of struct work; whatever it opened is closed in one place. */
+#include "engine/job/job.h"
+#include "engine/base/ps_mem.h"
+#include "engine/job/feed.h"
+#include "engine/job/input.h"
+#include "engine/job/report.h"
+#include "engine/job/trace.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+struct work {
+    const struct ps_job_cfg *cfg;
+    struct ps_job_result *ret;
+    struct ps_detail *dt;
+    double t0;
+    int in_fd;
+    struct stat in_stat;
+    struct ps_ident ident;
+    uint64_t job;
+    bool locked, planned, resume; /* resume: the journal is this job's */
+    struct ps_output output;
+    struct ps_journal journal;
+    struct ps_spool spool;
+    struct ps_table table;
+    struct ps_first first;
+    struct ps_plan_req req;
+    struct ps_plan plan;
+    struct ps_feed feed;
+    struct ps_trace *trace;
+};
+
+static bool stopped(const struct work *w) { return w->cfg->stop && *w->cfg->stop; }
+
+static void warn(const struct work *w, const char *text)
+{
+    if (w->cfg->warn) w->cfg->warn(w->cfg->ud, text);
+}
+
+static void phase(const struct work *w, enum ps_job_phase ph, uint64_t done)
+{
+    if (!w->cfg->progress) return;
+    struct ps_job_progress p = { .phase = ph,
+                                 .done = done,
+                                 .total = ph == PS_JOB_READING ? 0 : w->ret->requests,
+                                 .elapsed_s = ps_job_now_s() - w->t0,
+                                 .left_s = -1 };
+    w->cfg->progress(w->cfg->ud, &p);
+}
+
+static int open_input(struct work *w)
+{
+    int r = ps_input_open(w->cfg->input, w->cfg->output, w->cfg->stop, &w->in_fd, w->dt);
+    if (r < 0) return r;
+    if (fstat(w->in_fd, &w->in_stat) < 0) return -errno;
+    r = ps_ident_make(w->cfg, w->in_fd, &w->ident, w->dt);
+    w->job = ps_ident_hash(&w->ident);
+    return r;
+}
+
+static void use_done(struct work *w, const struct ps_done *d)
+{
+    w->ret->done = w->ret->resumed = d->done;
+    w->ret->failed = d->failed;
+    w->ret->prompt_tokens = d->prompt_tokens;
+    w->ret->generated_tokens = d->generated_tokens;
+}
+
+/* OUTPUT is there, and is this job's: nothing is left to do but what a cut-short end left. */
+static int already_done(struct work *w, const struct ps_done *d)
+{
+    use_done(w, d);
+    w->ret->requests = d->done;
+    w->ret->already_done = true;
+    int r = ps_output_tidy(&w->output, w->job, d->done, w->dt);
+    if (r > 0 && w->locked && w->resume) w->journal.remove = true;
+    return r < 0 ? r : 0;
+}
+
+/* Takes the lock, and finds out whose the journal is. */
+static int open_journal(struct work *w)
+{
+    char changed[900];
+    int r = ps_journal_open(w->output.journal, w->cfg->no_resume, &w->journal, w->dt);
+    if (r < 0) return r;
+    w->locked = true;
+    if (w->journal.fresh) {
+        struct stat st;
+        if (w->cfg->no_resume || stat(w->output.part, &st) < 0 || !st.st_size) return 0;
+        return ps_fail(w->dt, -PS_ECONFLICT,
+                       "%s is there without its journal, so nobody can tell whose results it has; "
+                       "--no-resume discards it",
+                       w->output.part);
+    }
+    if (!ps_ident_same(&w->journal.ident, &w->ident, changed, sizeof changed))
+        return ps_fail(w->dt, -PS_ECONFLICT,
+                       "%s belongs to another job: %s; the same command as then goes on with it, "
+                       "--no-resume discards what it has",
+                       w->output.journal, changed);
+    w->resume = w->journal.job == w->job;
+    if (!w->resume)
+        return ps_fail(w->dt, -PS_ECONFLICT, "%s is damaged; --no-resume starts the job anew",
+                       w->output.journal);
+    if (w->cfg->dump_kv && !w->journal.dump_kv)
+        return ps_fail(w->dt, -PS_ECONFLICT,
+                       "--dump-kv was not given when the job began, so the KV of its first results "
+                       "is gone; --no-resume starts it anew");
+    return 0;
+}
+
+/* 1: there is nothing to do. */
+static int open_output(struct work *w)
+{
+    struct ps_done d;
+    int there = ps_output_look(&w->output, w->job, &d, w->dt);
+    if (there == -PS_ECONFLICT && w->cfg->overwrite) there = 0;
+    if (there < 0) return there;
+    if (w->cfg->no_resume) there = 0;
+    int r = open_journal(w);
+    if (there &&
+        (!r || r == -PS_ECONFLICT || r == -PS_EFORMAT)) { /* what lies beside is not needed */
+        r = already_done(w, &d);
+        return r < 0 ? r : 1;
+    }
+    return r;
+}
+
+static void on_read(void *ud, uint64_t requests) { phase(ud, PS_JOB_READING, requests); }
+
+static int read_input(struct work *w)
+{
+    const struct ps_shape *s = &w->cfg->model->shape;
+    struct ps_first_cfg c = {
+        .rules = { .vocab = s->vocab,
+                   .positions = s->positions,
+                   .has_tokenizer = w->cfg->tok != NULL,
+                   .params = w->cfg->defaults },
+        .tok = w->cfg->tok,
+        .fd = w->in_fd,
+        .input = w->cfg->input,
+        .text = w->cfg->text,
+        .limit = w->cfg->limit,
+        .stop = w->cfg->stop,
+        .progress = on_read,
+        .progress_ud = w,
+    };
+    struct stat st;
+    int r = ps_table_init(&w->table);
+    if (!r) r = ps_spool_open(w->cfg->output, &w->spool, w->dt);
+    if (!r) r = ps_first_pass(&c, &w->spool, &w->table, &w->first, w->dt);
+    if (r < 0) return r;
+    if (fstat(w->in_fd, &st) < 0 || st.st_size != w->in_stat.st_size ||
+        st.st_mtim.tv_sec != w->in_stat.st_mtim.tv_sec ||
+        st.st_mtim.tv_nsec != w->in_stat.st_mtim.tv_nsec)
+        return ps_fail(w->dt, -EAGAIN, "INPUT %s changed while it was read", w->cfg->input);
+    w->ret->requests = w->table.n;
+    return 0;
+}
+
+static int make_plan(struct work *w)
+{
+    w->req = w->cfg->plan;
+    w->req.model = w->cfg->model;
+    w->req.job = w->first.stats;
+    int r = w->cfg->engine.plan_make(&w->req, &w->plan, &w->ret->plan_text, w->dt);
+    w->planned = r >= 0;
+    return r;
+}
+
+static int open_feed(struct work *w)
+{
+    const struct ps_job_stats *st = &w->first.stats;
+    struct ps_feed *f = &w->feed;
+    struct ps_slots_cfg c = {
+        .n = w->planned ? w->plan.slots * w->plan.micro_batches + 2 : 1,
+        .longest_prompt = st->longest_prompt ? st->longest_prompt : 1,
+        .longest_total = st->longest_total ? st->longest_total : 1,
+        .most_top = st->most_top,
+        .most_stop_bytes = w->first.most_stop_bytes,
+        .most_stop_ids = w->first.most_stop_ids,
+        .logprobs = w->first.logprobs,
+        .beside = w->cfg->output,
+    };
+    f->cfg = w->cfg;
+    f->spool = &w->spool;
+    f->table = &w->table;
+    f->output = &w->output;
+    f->journal = &w->journal;
+    f->result = w->ret;
+    f->eos = w->cfg->model->shape.eos;
+    f->t0 = w->t0;
+    f->expected = st->max_new_tokens;
+    f->base[PS_SUM_TOKENIZER_S] = w->first.tokenizer_s;
+    f->rec = (struct ps_recorder) { .spool = &w->spool,
+                                    .tok = w->cfg->tok,
+                                    .model = w->cfg->model->shape.name,
+                                    .job = w->job,
+                                    .created = w->journal.started };
+    int r = ps_recorder_init(&f->rec);
+    return r < 0 ? r : ps_slots_open(&c, &f->slots, w->dt);
+}
+
+/* From here on the job has state on disk. */
+static int begin(struct work *w)
+{
+    struct ps_done d = { 0 };
+    int r = 0;
+    if (!w->resume)
+        r = ps_journal_begin(&w->journal, &w->ident,
+                             w->cfg->now ? w->cfg->now : (int64_t) time(NULL),
+                             w->cfg->dump_kv != NULL);
+    if (r < 0)
+        return ps_fail_in(w->dt, r, "%s: write failed: %s", w->output.journal, ps_err_str(r));
+    r = ps_output_open(&w->output, !w->resume, w->job, w->cfg->model->shape.layers, &w->table, &d,
+                       w->dt);
+    if (r < 0) return r;
+    use_done(w, &d);
+    w->feed.before = d.generated_tokens;
+    if (w->cfg->trace) r = ps_trace_open(w->cfg->trace, &w->trace, w->dt);
+    return r;
+}
+
+static int generate(struct work *w)
+{
+    struct ps_run_cfg c = w->cfg->run;
+    struct ps_run_stats st = { 0 };
+    struct ps_run_io io = ps_feed_io(&w->feed);
+    c.model = w->cfg->model;
+    c.plan = &w->plan;
+    c.kv_config = &w->req.kv_config;
+    c.dump_kv = w->cfg->dump_kv != NULL;
+    if (w->trace) {
+        c.trace = ps_trace_task;
+        c.trace_ud = w->trace;
+    }
+    int r = w->cfg->engine.run(&c, &io, &st, w->dt);
+    if (r >= 0) w->feed.last = st;
+    if (r < 0 && w->feed.dt.text[0]) *w->dt = w->feed.dt; /* ours is the cause */
+    return r;
+}
+
+/* Makes what was finished durable, whatever ended the run; keeps the first error. */
+static int settle(struct work *w, int r)
+{
+    struct ps_detail later = { "" };
+    int e = ps_output_sync(&w->output, r < 0 ? &later : w->dt);
+    if (r >= 0 && e < 0) r = e;
+    ps_feed_sums(&w->feed, &w->feed.last, w->ret->sums);
+    e = ps_journal_sums(&w->journal, w->ret->sums);
+    if (r >= 0 && e < 0)
+        r = ps_fail(w->dt, e, "%s: write failed: %s", w->output.journal, ps_err_str(e));
+    for (int i = 0; i < PS_SUM__COUNT; i++) w->ret->sums[i] += w->journal.sums[i];
+    return r;
+}
+
+static int report(struct work *w)
+{
+    struct ps_report rep = { w->cfg, w->ret, w->planned ? &w->plan : NULL, &w->req };
+    ps_report_limit(&rep, w->ret->limit, sizeof w->ret->limit);
+    return w->cfg->report ? ps_report_write(&rep, w->cfg->report, w->dt) : 0;
+}
+
+static int run_it(struct work *w)
+{
+    int r = open_feed(w);
+    if (!r && w->ret->done < w->ret->requests) r = w->planned && !stopped(w) ? generate(w) : 0;
+    if (!r && !stopped(w)) {
+        r = ps_feed_drain(&w->feed);
+        if (r < 0) *w->dt = w->feed.dt;
+    }
+    r = settle(w, r);
+    if (r < 0) return r;
+    if (w->ret->done < w->ret->requests) {
+        w->ret->interrupted = true;
+        return stopped(w) || r == PS_GO_STOP
+                   ? 0
+                   : ps_fail(w->dt, -EPROTO, "the run ended with %llu of %llu requests",
+                             (unsigned long long) w->ret->done,
+                             (unsigned long long) w->ret->requests);
+    }
+    phase(w, PS_JOB_ORDERING, w->ret->done);
+    return ps_output_finish(&w->output, &w->table, w->cfg->order_completion, w->cfg->stop, w->dt);
+}
+
+static int dry_run(struct work *w)
+{
+    if (!w->planned) return 0;
+    w->ret->plan_text = w->cfg->engine.plan_text(&w->req, &w->plan);
+    return w->ret->plan_text ? 0 : -ENOMEM;
+}
+
+static int course(struct work *w)
+{
+    int r = ps_output_init(&w->output, w->cfg->output, w->cfg->dump_kv);
+    if (!r) r = open_input(w);
+    if (!r && !w->cfg->dry_run) r = open_output(w);
+    if (r > 0) {
+        if (w->cfg->report && access(w->cfg->report, F_OK) < 0) return report(w);
+        return 0;
+    }
+    if (!r) r = read_input(w);
+    if (!r && !w->table.n) return report(w);
+    if (!r && w->first.stats.requests) r = make_plan(w);
+    if (r < 0) return r;
+    if (w->cfg->dry_run) return dry_run(w);
+    r = begin(w);
+    if (!r) r = run_it(w);
+    if (r < 0 && r != -ECANCELED) return r;
+    w->ret->interrupted |= r == -ECANCELED;
+    int e = report(w);
+    /* Only a job that is over loses its journal. */
+    if (!w->ret->interrupted) w->journal.remove = true;
+    return e;
+}
+
+int ps_job_run(const struct ps_job_cfg *cfg, struct ps_job_result *ret, struct ps_detail *dt)
+{
+    struct ps_detail own = { "" };
+    struct work *w = ps_calloc(1, sizeof *w);
+    if (!w) return -ENOMEM;
+    *w = (struct work) {
+        .cfg = cfg, .ret = ret, .dt = dt ? dt : &own, .in_fd = -1, .t0 = ps_job_now_s()
+    };
+    w->output.out.fd = w->output.kept.fd = w->journal.fd = w->spool.out.fd = w->feed.slots.fd = -1;
+    int r = course(w);
+    if (r == -ECANCELED && stopped(w)) {
+        ret->interrupted = true;
+        r = 0;
+    }
+    if (r < 0 && !w->dt->text[0]) r = ps_fail(w->dt, r, "%s", ps_err_str(r));
+    struct ps_detail trace_dt = { "" };
+    if (ps_trace_close(w->trace, &trace_dt) < 0) warn(w, trace_dt.text);
+    ps_recorder_done(&w->feed.rec);
+    ps_slots_close(&w->feed.slots);
+    if (w->planned) cfg->engine.plan_done(&w->plan);
+    ps_spool_close(&w->spool);
+    ps_table_done(&w->table);
+    ps_output_done(&w->output);
+    if (w->locked) ps_journal_close(&w->journal);
+    if (w->in_fd >= 0) (void) close(w->in_fd);
+    free(w);
+    return r;
+}
+
+void ps_job_result_done(struct ps_job_result *r)
+{
+    free(r->plan_text);
+    r->plan_text = NULL;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/job/journal.h"
+#include "engine/base/ps_mem.h"
+#include "engine/job/jscan.h"
+#include "engine/job/lines.h"
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { JOURNAL_BUF = 16 << 10, VERSION = 1 };
+
+/* Locks the file that is at path now: it may be removed by its last owner between open and lock. */
+static int open_locked(const char *path, int *ret, struct ps_detail *dt)
+{
+    for (;;) {
+        ps_auto_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0) return ps_fail(dt, -errno, "%s: cannot open: %s", path, ps_err_str(errno));
+        struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+        if (fcntl(fd, F_SETLK, &l) < 0) {
+            int e = errno;
+            if (e != EACCES && e != EAGAIN)
+                return ps_fail(dt, -e, "%s: cannot lock: %s", path, ps_err_str(e));
+            l = (struct flock) { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+            if (fcntl(fd, F_GETLK, &l) < 0 || l.l_type == F_UNLCK) continue;
+            return ps_fail(dt, -EBUSY,
+                           "%s: process %ld is working on this output; wait for it or stop it",
+                           path, (long) l.l_pid);
+        }
+        struct stat a, b;
+        if (fstat(fd, &a) < 0 || stat(path, &b) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev)
+            continue;
+        *ret = PS_TAKE_FD(fd);
+        return 0;
+    }
+}
+
+static bool get_options(struct ps_jwalk *c, struct ps_ident *id)
+{
+    struct ps_jstr key;
+    if (ps_j_type(c) != PS_J_OBJECT) return false;
+    for (ps_j_enter(c); ps_j_next_key(c, &key);) {
+        if (ps_j_type(c) != PS_J_STRING) return false;
+        struct ps_jstr v = ps_j_unescape(ps_j_raw(c));
+        key = ps_j_unescape(key);
+        if (id->n == PS_IDENT_MAX || key.len >= sizeof id->items[0].name || v.len >= PS_IDENT_VALUE)
+            return false;
+        struct ps_ident_item *it = &id->items[id->n++];
+        (void) snprintf(it->name, sizeof it->name, "%.*s", (int) key.len, key.s);
+        (void) snprintf(it->value, sizeof it->value, "%.*s", (int) v.len, v.s);
+    }
+    return true;
+}
+
+static bool get_sums(struct ps_jwalk *c, double sums[PS_SUM__COUNT])
+{
+    size_t n = 0;
+    if (ps_j_type(c) != PS_J_ARRAY) return false;
+    for (ps_j_enter(c); ps_j_next(c); n++)
+        if (n == PS_SUM__COUNT || !ps_j_double(c, &sums[n])) return false;
+    return n == PS_SUM__COUNT;
+}
+
+int ps_journal_line(char *line, size_t len, struct ps_journal *j, uint32_t *ret_run,
+                    double ret_sums[PS_SUM__COUNT])
+{
+    struct ps_jwalk c = { line, line + len };
+    struct ps_jstr key;
+    struct ps_jint v, version = { 0, false };
+    char hash[17] = "";
+    unsigned have = 0;
+    if (ps_json_check(line, len, NULL) < 0 || ps_j_type(&c) != PS_J_OBJECT) return 0;
+    for (ps_j_enter(&c); ps_j_next_key(&c, &key);) {
+        if (ps_jstr_is(key, "penstock_journal") && ps_j_int(&c, &version) == 1) {
+            have |= 1;
+        } else if (ps_jstr_is(key, "job") && ps_j_type(&c) == PS_J_STRING) {
+            struct ps_jstr s = ps_j_raw(&c);
+            if (s.len != 16) return 0;
+            memcpy(hash, s.s, 16);
+            have |= 2;
+        } else if (ps_jstr_is(key, "started") && ps_j_int(&c, &v) == 1) {
+            j->started = (int64_t) v.mag;
+            have |= 4;
+        } else if (ps_jstr_is(key, "options")) {
+            j->ident.n = 0;
+            if (!get_options(&c, &j->ident)) return 0;
+            have |= 8;
+        } else if (ps_jstr_is(key, "dump_kv")) {
+            j->dump_kv = ps_j_type(&c) == PS_J_TRUE;
+            ps_j_skip(&c);
+        } else if (ps_jstr_is(key, "run") && ps_j_int(&c, &v) == 1) {
+            *ret_run = (uint32_t) v.mag;
+            have |= 16;
+        } else if (ps_jstr_is(key, "sums")) {
+            if (!get_sums(&c, ret_sums)) return 0;
+            have |= 32;
+        } else {
+            ps_j_skip(&c);
+        }
+    }
+    if (have == 15 && version.mag == VERSION) {
+        char *end;
+        j->job = strtoull(hash, &end, 16);
+        return *end ? 0 : 1;
+    }
+    return have == 48 ? 2 : 0;
+}
+
+static void add_sums(struct ps_journal *j, const double last[PS_SUM__COUNT])
+{
+    for (int i = 0; i < PS_SUM__COUNT; i++) j->sums[i] += last[i];
+}
+
+/* The file's length, and whether its last line is whole. */
+static int look(int fd, uint64_t *ret_len, bool *ret_whole)
+{
+    struct stat st;
+    char last = '\n';
+    if (fstat(fd, &st) < 0) return -errno;
+    *ret_len = (uint64_t) st.st_size;
+    int r = st.st_size ? ps_pread_all(fd, &last, 1, *ret_len - 1) : 0;
+    *ret_whole = last == '\n';
+    return r;
+}
+
+/* Line by line into j, *ret_end = where the last good one ends. */
+static int read_lines(struct ps_journal *j, struct ps_lines *l, uint64_t *ret_end,
+                      struct ps_detail *dt)
+{
+    double last[PS_SUM__COUNT] = { 0 }, sums[PS_SUM__COUNT];
+    uint32_t run = 0, last_run = 0;
+    uint64_t len_bytes;
+    bool whole;
+    int r = look(j->fd, &len_bytes, &whole);
+    while (!r) {
+        char *s = NULL;
+        size_t len = 0;
+        int kind = ps_lines_next(l, &s, &len);
+        if (kind < 0) return kind;
+        if (!kind) break;
+        uint64_t next = l->off - (l->to - l->from);
+        if (next == len_bytes && !whole) break; /* torn: the lines before it count */
+        int what = kind == PS_LINE_OK ? ps_journal_line(s, len, j, &run, sums) : 0;
+        if (l->line == 1 && what != 1)
+            return ps_fail(
+                dt, -PS_EFORMAT,
+                "%s, line 1: not a journal of this version; --no-resume starts the job anew",
+                j->path);
+        if (!what) break;
+        *ret_end = next;
+        j->fresh = false;
+        if (what != 2) continue;
+        if (run != last_run) add_sums(j, last);
+        last_run = run;
+        memcpy(last, sums, sizeof last);
+    }
+    if (!r) add_sums(j, last);
+    j->runs = last_run;
+    return r;
+}
+
+static int read_it(struct ps_journal *j, struct ps_detail *dt)
+{
+    struct ps_lines l;
+    uint64_t end = 0;
+    int r = ps_lines_init(&l, j->fd);
+    if (!r) r = read_lines(j, &l, &end, dt);
+    ps_lines_done(&l);
+    if (!r && ftruncate(j->fd, (off_t) end) < 0) r = -errno;
+    j->out.at = end;
+    return r;
+}
+
+int ps_journal_open(const char *path, bool discard, struct ps_journal *ret, struct ps_detail *dt)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->fd = -1;
+    ret->fresh = true;
+    ret->path = ps_calloc(1, strlen(path) + 1);
+    if (!ret->path) return -ENOMEM;
+    strcpy(ret->path, path); /* NOLINT: sized above */
+    int r = open_locked(path, &ret->fd, dt);
+    if (!r) r = ps_jout_init(&ret->out, ret->fd, 0, JOURNAL_BUF);
+    uint64_t len = 1;
+    bool whole;
+    if (!r) r = look(ret->fd, &len, &whole);
+    ret->remove = !len;
+    if (!r) r = discard ? 0 : read_it(ret, dt);
+    if (r < 0) ps_journal_close(ret);
+    return r;
+}
+
+void ps_journal_close(struct ps_journal *j)
+{
+    if (j->fd >= 0) {
+        if (j->remove) (void) unlink(j->path);
+        (void) close(j->fd);
+    }
+    ps_jout_done(&j->out);
+    free(j->path);
+    j->path = NULL;
+    j->fd = -1;
+}
+
+int ps_journal_begin(struct ps_journal *j, const struct ps_ident *id, int64_t started, bool dump_kv)
+{
+    struct ps_jout *o = &j->out;
+    char hash[24];
+    bool first = true;
+    if (ftruncate(j->fd, 0) < 0) return -errno;
+    o->at = 0;
+    j->started = started;
+    j->job = ps_ident_hash(id);
+    (void) snprintf(hash, sizeof hash, "\"%016" PRIx64 "\"", j->job);
+    ps_jout_text(o, "{\"penstock_journal\": ");
+    ps_jout_u64(o, VERSION);
+    ps_jout_text(o, ", \"job\": ");
+    ps_jout_text(o, hash);
+    ps_jout_text(o, ", \"started\": ");
+    ps_jout_i64(o, started);
+    ps_jout_text(o, dump_kv ? ", \"dump_kv\": true" : ", \"dump_kv\": false");
+    ps_jout_text(o, ", \"options\": {");
+    for (size_t i = 0; i < id->n; i++) {
+        ps_jout_key(o, &first, id->items[i].name);
+        ps_jout_string(o, id->items[i].value, strlen(id->items[i].value));
+    }
+    ps_jout_text(o, "}}\n");
+    int r = ps_jout_flush(o);
+    if (!r && fsync(j->fd) < 0) r = -errno;
+    if (!r) r = ps_sync_folder(j->path);
+    if (!r) j->fresh = j->remove = false;
+    return r;
+}
+
+int ps_journal_sums(struct ps_journal *j, const double sums[PS_SUM__COUNT])
+{
+    struct ps_jout *o = &j->out;
+    uint64_t at = ps_jout_tell(o);
+    ps_jout_text(o, "{\"run\": ");
+    ps_jout_u64(o, j->runs + 1);
+    ps_jout_text(o, ", \"sums\": [");
+    for (int i = 0; i < PS_SUM__COUNT; i++) {
+        if (i) ps_jout_text(o, ", ");
+        ps_jout_f64(o, sums[i] == sums[i] ? sums[i] : 0);
+    }
+    ps_jout_text(o, "]}\n");
+    int r = ps_jout_flush(o);
+    if (r < 0) (void) !ps_jout_rewind(o, at);
+    return r;
+}

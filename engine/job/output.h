@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of a job's results: OUTPUT.part, where records gather in the order of completion; the part file of --dump-kv, in the
+ * same order; and OUTPUT, which is made of them at the end. */
+#ifndef PS_OUTPUT_H
+#define PS_OUTPUT_H
+#include "engine/job/jout.h"
+#include "engine/job/results.h"
+#include "engine/job/table.h"
+#include <signal.h>
+
+struct ps_output {
+    char *path, *part, *journal, *sorted; /* sorted: the ordering pass's file */
+    char *dump, *dump_part;               /* NULL without --dump-kv */
+    struct ps_jout out, kept;
+    bool in_order;      /* the records in the part file stand in the input's order */
+    int64_t last_line;  /* of the last record, for that */
+    uint64_t unsynced;  /* records since the last sync */
+    uint64_t kept_done; /* where the last finished request's KV ends */
+};
+
+/* What was there when a job began. */
+struct ps_done {
+    uint64_t done, failed, prompt_tokens, generated_tokens;
+};
+
+int ps_output_init(struct ps_output *o, const char *path, const char *dump) ps_must_check;
+void ps_output_done(struct ps_output *o); /* closes; removes nothing */
+
+/* Looks at OUTPUT: 1 if it is there and of this job (with its counts), 0 if it is not there, -PS_ECONFLICT if it is something
+ * else, -PS_EUSAGE if it is no regular file. */
+int ps_output_look(const struct ps_output *o, uint64_t job, struct ps_done *ret,
+                   struct ps_detail *dt) ps_must_check;
+/* Opens the part files for appending. Unless `anew`, takes in what is there: marks it done in the table, cuts off a torn end and what the
+ * other file does not know of. With --dump-kv, each result has `layers` lines there. */
+int ps_output_open(struct ps_output *o, bool anew, uint64_t job, uint32_t layers,
+                   struct ps_table *t, struct ps_done *ret, struct ps_detail *dt) ps_must_check;
+/* A record was written to o->out, beginning at `from` (or failed with r < 0, and is taken back). */
+int ps_output_record(struct ps_output *o, int r, uint64_t from, struct ps_table *t, uint32_t index,
+                     struct ps_detail *dt) ps_must_check;
+/* Writes out what is buffered and makes it durable. */
+int ps_output_sync(struct ps_output *o, struct ps_detail *dt) ps_must_check;
+/* Puts the records in order (or leaves them in that of completion), renames, removes the part file. -ECANCELED when *stop. */
+int ps_output_finish(struct ps_output *o, const struct ps_table *t, bool completion,
+                     const volatile sig_atomic_t *stop, struct ps_detail *dt) ps_must_check;
+/* OUTPUT is complete (`done` records): ends what a finish() that was cut short left to do. 1 if the journal may go, 0 if the part file
+ * belongs to a newer attempt, or an error. */
+int ps_output_tidy(struct ps_output *o, uint64_t job, uint64_t done,
+                   struct ps_detail *dt) ps_must_check;
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report: one JSON object about the whole job. What is not known is null. */
+#ifndef PS_REPORT_H
+#define PS_REPORT_H
+#include "engine/job/job.h"
+
+struct ps_report {
+    const struct ps_job_cfg *cfg;
+    const struct ps_job_result *result;
+    const struct ps_plan *plan; /* NULL: nothing was planned */
+    const struct ps_plan_req *req;
+};
+/* Written beside, renamed to `path`. */
+int ps_report_write(const struct ps_report *r, const char *path,
+                    struct ps_detail *dt) ps_must_check;
+/* What limited the run, in words, into ret_text; empty when it cannot be told. */
+void ps_report_limit(const struct ps_report *r, char *ret_text, size_t n);
+/* The process's greatest resident size so far; 0 = not known. */
+uint64_t ps_peak_rss_bytes(void);
+#endif
