@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands share: exit codes, messages, values of options, signals. A command is a function of its own arguments (argv[0] is "penstock
+ * NAME") that returns the exit code. This layer alone prints. */
+#ifndef PS_CLI_H
+#define PS_CLI_H
+#include "engine/base/ps_err.h"
+#include "engine/base/ps_util.h"
+#include "engine/checkpoint/pack.h"
+#include "engine/plan/plan.h"
+#include <argp.h>
+#include <signal.h>
+
+enum ps_exit {
+    PS_EXIT_OK = 0,
+    PS_EXIT_FAILED = 1,
+    PS_EXIT_USAGE = 2,
+    PS_EXIT_SOME_FAILED = 3,
+    PS_EXIT_DOES_NOT_FIT = 4,
+    PS_EXIT_SIGNAL = 130,
+};
+
+int ps_cmd_convert(int argc, char **argv);
+int ps_cmd_generate(int argc, char **argv);
+int ps_cmd_inspect(int argc, char **argv);
+int ps_cmd_tokenize(int argc, char **argv);
+int ps_cmd_doctor(int argc, char **argv);
+
+/* "penstock: ..." on stderr. */
+void ps_say(const char *fmt, ...) ps_printf_(1, 2);
+void ps_say_warning(void *ud, const char *text);
+/* Tells an error and gives its exit code. */
+int ps_say_error(int err, const struct ps_detail *dt);
+
+/* Values of options; each leaves *ret alone and returns false for what it cannot read. */
+bool ps_opt_size(const char *s, uint64_t *ret); /* 512M, 8G, 1.5G, bytes */
+bool ps_opt_u64(const char *s, uint64_t max, uint64_t *ret);
+bool ps_opt_u32(const char *s, uint32_t min, uint32_t *ret);
+bool ps_opt_double(const char *s, double *ret);
+bool ps_opt_percent(const char *s, double *ret);          /* 20% */
+bool ps_opt_shares(const char *s, struct ps_shares *ret); /* auto, gpu:20,host:50,disk:30 */
+bool ps_opt_six(const char *s, struct ps_shares *w, struct ps_shares *kv, struct ps_shares *hidden);
+
+/* SIGINT and SIGTERM set *ps_signals_count(); the second ends the process with 130 at once. */
+void ps_signals_catch(void);
+const volatile sig_atomic_t *ps_signals_count(void);
+
+/* Progress of reading and writing bytes, for convert and packing. ps_convert_opt with its callbacks and stop flag. */
+void ps_convert_ui(struct ps_convert_opt *opt, bool quiet);
+/* Writes over the progress line on a terminal. */
+void ps_progress_line(const char *text);
+/* Ends a line that progress may have left open on a terminal. */
+void ps_progress_end(void);
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/cli/cli.h"
+
+enum { OPT_DTYPE = 256, OPT_OVERWRITE, OPT_THREADS, OPT_DUMMY, OPT_SEED };
+
+struct args {
+    const char *src, *dst;
+    bool dummy;
+    uint64_t seed;
+    struct ps_convert_opt opt;
+};
+
+static const struct argp_option options[] = {
+    { "dtype", OPT_DTYPE, "f16|bf16|f32", 0, "type of the packed weights (default: the source's)",
+      0 },
+    { "dummy", OPT_DUMMY, NULL, 0,
+      "SRC is a model configuration (configs/models/*.json): write random weights, for benchmarks",
+      0 },
+    { "seed", OPT_SEED, "N", 0, "seed of the random weights (default 0)", 0 },
+    { "overwrite", OPT_OVERWRITE, NULL, 0, "replace a DST that exists", 0 },
+    { "threads", OPT_THREADS, "N", 0, "threads (default: all cores)", 0 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *st)
+{
+    struct args *a = st->input;
+    enum ps_dtype t;
+    switch (key) {
+    case OPT_DTYPE:
+        if (ps_dtype_parse(arg, &t) < 0)
+            argp_error(st, "--dtype %s: f16, bf16 or f32 was expected", arg);
+        a->opt.dtype = (int) t;
+        return 0;
+    case OPT_DUMMY: a->dummy = true; return 0;
+    case OPT_SEED:
+        if (!ps_opt_u64(arg, UINT64_MAX, &a->seed))
+            argp_error(st, "--seed %s: an integer was expected", arg);
+        return 0;
+    case OPT_OVERWRITE: a->opt.overwrite = true; return 0;
+    case OPT_THREADS:
+        if (!ps_opt_u32(arg, 1, &a->opt.threads))
+            argp_error(st, "--threads %s: a number above 0 was expected", arg);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (st->arg_num > 1) argp_error(st, "%s: only SRC and DST are expected", arg);
+        *(st->arg_num ? &a->dst : &a->src) = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!a->dst) argp_error(st, "SRC and DST are expected");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int ps_cmd_convert(int argc, char **argv)
+{
+    static const struct argp argp = {
+        options,
+        parse,
+        "SRC DST",
+        "Packs the model in folder SRC (Hugging Face layout: config.json, safetensors or PyTorch "
+        ".bin weights, tokenizer files) into folder DST, "
+        "from which `penstock generate` streams.",
+        NULL,
+        NULL,
+        NULL
+    };
+    struct args a = { .opt.dtype = -1 };
+    struct ps_detail dt = { "" };
+    (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_signals_catch();
+    ps_convert_ui(&a.opt, false);
+    int r = a.dummy ? ps_pack_dummy(a.src, a.dst, a.seed, &a.opt, &dt)
+                    : ps_pack_convert(a.src, a.dst, &a.opt, &dt);
+    ps_progress_end();
+    return r < 0 ? ps_say_error(r, &dt) : PS_EXIT_OK;
+}

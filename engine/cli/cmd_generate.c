@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/ps_mem.h"
+#include "engine/cli/generate.h"
+#include "offload/machine.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What is opened for a job; closed in one place. */
+struct model {
+    char *packed_folder, *offload_dir;
+    struct ps_packed *packed;
+    struct ps_tok *tok;
+};
+
+static void close_model(struct model *m)
+{
+    ps_tok_close(m->tok);
+    ps_pack_close(m->packed);
+    free(m->packed_folder);
+    free(m->offload_dir);
+}
+
+static int open_model(const struct ps_generate_args *a, struct model *m, struct ps_detail *dt)
+{
+    const char *folder = a->model;
+    int r = 0;
+    if (!ps_pack_is(folder)) {
+        struct ps_convert_opt opt = { .dtype = -1, .threads = a->job.plan.threads };
+        ps_convert_ui(&opt, a->progress == PS_PROGRESS_NONE);
+        r = ps_pack_cached(folder, a->pack_dir, &opt, &m->packed_folder, dt);
+        ps_progress_end();
+        folder = m->packed_folder;
+    }
+    if (!r) r = ps_pack_open(folder, &m->packed, dt);
+    if (!r) r = ps_tok_open(folder, &m->tok, dt);
+    if (r == -ENOENT && m->packed) r = 0; /* it takes token ids only */
+    if (!r) dt->text[0] = 0;
+    return r;
+}
+
+/* The folder of OUTPUT, or --offload-dir, which is made if need be. */
+static int find_offload_dir(const struct ps_generate_args *a, struct model *m, struct ps_detail *dt)
+{
+    const char *from = a->offload_dir ? a->offload_dir : a->job.output;
+    m->offload_dir = ps_calloc(1, strlen(from) + 3);
+    if (!m->offload_dir) return -ENOMEM;
+    memcpy(m->offload_dir, from, strlen(from));
+    if (a->offload_dir) {
+        if (mkdir(from, 0777) < 0 && errno != EEXIST)
+            return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", from,
+                           ps_err_str(errno));
+        return 0;
+    }
+    char *slash = strrchr(m->offload_dir, '/');
+    if (slash)
+        slash[slash == m->offload_dir] = 0;
+    else
+        memcpy(m->offload_dir, ".", 2);
+    struct stat st;
+    if (stat(m->offload_dir, &st) < 0 || !S_ISDIR(st.st_mode))
+        return ps_fail(dt, -ENOENT, "OUTPUT %s: its folder %s is not there", a->job.output,
+                       m->offload_dir);
+    return 0;
+}
+
+static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; }
+
+static int fill_in(struct ps_generate_args *a, struct model *m, struct ps_detail *dt)
+{
+    struct ps_job_cfg *j = &a->job;
+    struct ps_machine machine;
+    ps_machine_read("", &machine);
+    if (on_gpu(&j->plan.weights) || on_gpu(&j->plan.kv) || on_gpu(&j->plan.hidden))
+        return ps_fail(dt, -PS_EUSAGE,
+                       "--weights, --kv, --hidden, --percent: a share on a GPU, and there is none "
+                       "that this build can use; "
+                       "host and disk would work");
+    if (!j->plan.host_mem) j->plan.host_mem = machine.mem_available / 10 * 8;
+    if (!j->plan.host_mem)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "how much memory there is cannot be told here: --host-mem is needed");
+    if (!j->plan.threads) j->plan.threads = machine.cpus ? machine.cpus : 1;
+    int r = find_offload_dir(a, m, dt);
+    if (!r && !j->plan.disk_space) {
+        r = ps_machine_disk_free(m->offload_dir, &j->plan.disk_space, dt);
+        j->plan.disk_space = j->plan.disk_space / 10 * 9;
+    }
+    j->run.threads = j->plan.threads;
+    j->run.offload_dir = m->offload_dir;
+    j->engine = (struct ps_job_engine) { ps_plan_make, ps_plan_text, ps_plan_done, ps_run };
+    j->stop = ps_signals_count();
+    return r;
+}
+
+static int exit_code(const struct ps_job_result *r)
+{
+    if (r->interrupted) return PS_EXIT_SIGNAL;
+    return r->failed ? PS_EXIT_SOME_FAILED : PS_EXIT_OK;
+}
+
+static int run_job(struct ps_generate_args *a, struct ps_detail *dt)
+{
+    struct ps_job_result res = { 0 };
+    ps_generate_ui(&a->job, a->progress);
+    int r = ps_job_run(&a->job, &res, dt), rc;
+    ps_progress_end();
+    if (res.plan_text) (void) fputs(res.plan_text, r < 0 ? stderr : stdout);
+    if (r < 0) {
+        rc = ps_say_error(r, dt);
+    } else if (a->job.dry_run) {
+        rc = PS_EXIT_OK;
+    } else {
+        ps_generate_summary(&a->job, &res);
+        rc = exit_code(&res);
+    }
+    ps_job_result_done(&res);
+    return rc;
+}
+
+int ps_cmd_generate(int argc, char **argv)
+{
+    struct ps_generate_args a;
+    struct model m = { 0 };
+    struct ps_detail dt = { "" };
+    ps_generate_parse(argc, argv, &a);
+    ps_signals_catch();
+    int r = fill_in(&a, &m, &dt), rc;
+    if (!r) r = open_model(&a, &m, &dt);
+    if (!r) {
+        a.job.model = m.packed;
+        a.job.tok = m.tok;
+        ps_generate_probe(&a.job, m.offload_dir);
+        rc = run_job(&a, &dt);
+    } else {
+        rc = ps_say_error(r, &dt);
+    }
+    close_model(&m);
+    return rc;
+}

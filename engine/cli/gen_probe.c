@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The quick probe: half a second, and only where its answer is used: for a report, and to plan for a model that is worth
+ * it. */
+#include "engine/base/ps_mem.h"
+#include "engine/cli/generate.h"
+#include "offload/dev.h"
+#include "offload/probe.h"
+#include <string.h>
+
+static const double slice_s = 0.15;
+enum {
+    PROBE_WORTH_BYTES = 256 << 20,
+    GEMM_M = 256,
+    GEMM_N = 1024,
+    GEMM_K = 1024,
+    DRAM_BYTES = 128 << 20,
+    DISK_BYTES = 256 << 20
+};
+
+struct gemm {
+    struct ps_dev *dev;
+    struct ps_linear args;
+    struct ps_buf x, w, y;
+};
+
+static int one_gemm(void *ud)
+{
+    struct gemm *g = ud;
+    struct ps_use uses[] = { { &g->x, false }, { &g->w, false }, { &g->y, true } };
+    int r = ps_dev_run(g->dev, PS_Q_COMPUTE, PS_OP_linear, &g->args, uses, 3);
+    return r < 0 ? r : ps_dev_wait(g->dev, &g->y, false);
+}
+
+static struct ps_buf buffer(void *p, size_t bytes)
+{
+    return (struct ps_buf) { .where = PS_HOST, .p = p, .len_bytes = bytes };
+}
+
+static double probe_gemm(unsigned threads, enum ps_dtype type)
+{
+    size_t wb = (size_t) GEMM_N * GEMM_K * ps_dtype_bytes(type),
+           xb = (size_t) GEMM_M * GEMM_K * sizeof(float),
+           yb = (size_t) GEMM_M * GEMM_N * sizeof(float);
+    ps_auto_free void *w = ps_aligned(64, wb), *x = ps_aligned(64, xb), *y = ps_aligned(64, yb),
+                      *scratch = NULL;
+    struct ps_dev *dev = NULL;
+    struct ps_rate rate = { 0 };
+    if (!w || !x || !y) return 0;
+    memset(w, 0, wb);
+    memset(x, 0, xb);
+    struct gemm g = { .args = { .y = y,
+                                .x = x,
+                                .w = w,
+                                .m = GEMM_M,
+                                .n = GEMM_N,
+                                .k = GEMM_K,
+                                .ldx = GEMM_K,
+                                .ldy = GEMM_N,
+                                .wtype = type },
+                      .x = buffer(x, xb),
+                      .w = buffer(w, wb),
+                      .y = buffer(y, yb) };
+    size_t need = PS_ROUND_UP(ps_op_scratch(PS_OP_linear, &g.args) + 64, 64);
+    scratch = ps_aligned(64, need * (threads + 1));
+    struct ps_dev_cfg cfg = { .threads = threads, .scratch_bytes = need, .scratch = scratch };
+    if (!scratch || ps_dev_cpu_open(&cfg, &dev) < 0) return 0;
+    g.dev = dev;
+    double flops = 2.0 * GEMM_M * GEMM_N * GEMM_K;
+    int r = ps_probe_repeat(one_gemm, &g, flops, slice_s, &rate);
+    ps_dev_close(dev);
+    return r < 0 ? 0 : rate.median;
+}
+
+void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
+{
+    const struct ps_packed *m = job->model;
+    struct ps_probe_disk disk = { .store = job->run.io,
+                                  .depth = job->run.queue_depth,
+                                  .max_bytes = DISK_BYTES,
+                                  .max_s = slice_s };
+    struct ps_rate rate;
+    bool direct;
+    if (!job->report && m->weight_bytes < PROBE_WORTH_BYTES) return;
+    uint64_t dram = job->plan.host_mem / 2 < DRAM_BYTES ? job->plan.host_mem / 2 : DRAM_BYTES;
+    if (!ps_probe_dram(job->plan.threads, dram, slice_s, &rate, NULL))
+        job->probed.dram = rate.median;
+    if (!ps_probe_disk_read(m->path, &disk, &rate, &direct, NULL))
+        job->probed.disk_read = rate.median;
+    if (job->plan.disk_space > (uint64_t) DISK_BYTES * 4) {
+        disk.max_bytes = DISK_BYTES / 8;
+        if (!ps_probe_disk_write(offload_dir, &disk, &rate, &direct, NULL))
+            job->probed.disk_write = rate.median;
+    }
+    job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
+    job->plan.rates = (struct ps_rates) { .disk_read = job->probed.disk_read,
+                                          .disk_write = job->probed.disk_write,
+                                          .dram = job->probed.dram,
+                                          .gemm = job->probed.flops };
+}

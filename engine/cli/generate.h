@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate's options, read. */
+#ifndef PS_GENERATE_H
+#define PS_GENERATE_H
+#include "engine/cli/cli.h"
+#include "engine/job/job.h"
+
+enum ps_progress_mode { PS_PROGRESS_AUTO, PS_PROGRESS_PLAIN, PS_PROGRESS_NONE };
+
+struct ps_generate_args {
+    const char *model, *pack_dir, *offload_dir;
+    struct ps_job_cfg job;
+    enum ps_progress_mode progress;
+};
+
+/* Ends the process with 2 (and a message) for what it cannot read. */
+void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret);
+/* Sets up progress and messages of the job. */
+void ps_generate_ui(struct ps_job_cfg *job, enum ps_progress_mode mode);
+void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_result *r);
+/* A quick look at the links and the arithmetic, for the plan and the report; what fails stays unknown. */
+void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir);
+#endif

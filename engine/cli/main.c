@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/ps_cpu.h"
+#include "engine/cli/cli.h"
+#include "ps_config.h"
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    { "convert", "pack a Hugging Face model folder for streaming", ps_cmd_convert },
+    { "generate", "run a file of prompts through a model", ps_cmd_generate },
+    { "inspect", "what a model folder, or a results file, holds", ps_cmd_inspect },
+    { "tokenize", "a text file to token ids, and back", ps_cmd_tokenize },
+    { "doctor", "what this machine allows, and what to do about it", ps_cmd_doctor },
+};
+
+static void help(FILE *out)
+{
+    (void) fputs("Usage: penstock COMMAND [ARGUMENT...]\n\nGenerates text with models that do not "
+                 "fit into memory, for very many prompts at once.\n\n"
+                 "Commands:\n",
+                 out);
+    for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+        (void) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    (void) fputs("\npenstock COMMAND --help tells a command's options. Exit status: 0 ok, 1 "
+                 "failed, 2 wrong usage, 3 done but some requests "
+                 "failed,\n4 refused because it does not fit, 130 stopped by a signal (what was "
+                 "finished is kept).\n",
+                 out);
+}
+
+/* Lowers the instruction sets in use, for tests: a mask of enum ps_cpu_flags. */
+static void cpu_mask(void)
+{
+    const char *mask = getenv("PS_CPU_MASK");
+    char *end;
+    if (!mask || !*mask) return;
+    unsigned long v = strtoul(mask, &end, 0);
+    if (!*end) ps_cpu_set_mask((uint32_t) v);
+}
+
+int main(int argc, char **argv)
+{
+    argp_err_exit_status = PS_EXIT_USAGE;
+    cpu_mask();
+    const char *name = argc > 1 ? argv[1] : "";
+    for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
+        static char title[64];
+        if (strcmp(name, commands[i].name) != 0) continue;
+        (void) snprintf(title, sizeof title, "penstock %s", commands[i].name);
+        argv[1] = title;
+        int rc = commands[i].run(argc - 1, argv + 1);
+        if (fflush(stdout) || ferror(stdout)) {
+            ps_say("writing to stdout failed: %s", ps_err_str(errno));
+            return rc ? rc : PS_EXIT_FAILED;
+        }
+        return rc;
+    }
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+        (void) printf("penstock %s\n", PS_VERSION);
+        return PS_EXIT_OK;
+    }
+    bool asked = !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help");
+    if (*name && !asked) ps_say("\"%s\" is no command", name);
+    help(asked ? stdout : stderr);
+    return asked ? PS_EXIT_OK : PS_EXIT_USAGE;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/cli/cli.h"
+#include "engine/job/first_pass.h"
+#include <stdio.h>
+#include <string.h>
+
+static bool line_open; /* a progress line on a terminal, without its end */
+
+void ps_progress_end(void)
+{
+    if (line_open) (void) fputs("\r\x1b[K", stderr);
+    line_open = false;
+}
+
+void ps_progress_line(const char *text)
+{
+    line_open = true;
+    (void) fprintf(stderr, "\r\x1b[K%s", text);
+    (void) fflush(stderr);
+}
+
+void ps_say(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    ps_progress_end();
+    (void) fputs("penstock: ", stderr);
+    (void) vfprintf(stderr, fmt, ap);
+    (void) fputc('\n', stderr);
+    va_end(ap);
+}
+
+void ps_say_warning(void *ud, const char *text) { ps_say("warning: %s", text); }
+
+int ps_say_error(int err, const struct ps_detail *dt)
+{
+    if (err == -ECANCELED) {
+        ps_say("stopped by a signal");
+        return PS_EXIT_SIGNAL;
+    }
+    if (dt->text[0])
+        ps_say("%s", dt->text);
+    else
+        ps_say("%s", ps_err_str(err));
+    if (err == -PS_EUSAGE) return PS_EXIT_USAGE;
+    return err == -PS_EBUDGET ? PS_EXIT_DOES_NOT_FIT : PS_EXIT_FAILED;
+}
+
+static volatile sig_atomic_t signals;
+
+static void on_signal(int sig)
+{
+    (void) sig;
+    if (++signals > 1) _exit(PS_EXIT_SIGNAL);
+}
+
+void ps_signals_catch(void)
+{
+    struct sigaction sa = { .sa_handler =
+                                on_signal }; /* no SA_RESTART: a read from a pipe ends too */
+    (void) sigemptyset(&sa.sa_mask);
+    (void) sigaction(SIGINT, &sa, NULL);
+    (void) sigaction(SIGTERM, &sa, NULL);
+    (void) signal(SIGPIPE, SIG_IGN);
+    (void) signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a write error like any other */
+}
+const volatile sig_atomic_t *ps_signals_count(void) { return &signals; }
+
+static void on_bytes(void *ud, uint64_t done, uint64_t total)
+{
+    static double last;
+    double now = ps_job_now_s();
+    if (!isatty(STDERR_FILENO) || now - last < 0.2 || !total) return;
+    last = now;
+    char text[64];
+    (void) snprintf(text, sizeof text, "%.0f %% of %.2f GB", 100 * (double) done / (double) total,
+                    (double) total / 1e9);
+    ps_progress_line(text);
+}
+
+void ps_convert_ui(struct ps_convert_opt *opt, bool quiet)
+{
+    if (!quiet) opt->progress = on_bytes;
+    opt->warn = ps_say_warning;
+    opt->stop = &signals;
+}
