@@ -45,7 +45,8 @@ static int same_id(void *ud, uint32_t other)
     return 1;
 }
 
-/* Names the request, and makes sure that nobody else has that name. A line whose own name cannot be known is not in the set. */
+/* Names the request, and makes sure that nobody else has that name; other errors of the line are told first. A line whose own name cannot be known is not
+ * in the set. */
 static int name_it(struct pass *p, uint64_t line)
 {
     struct ps_request *q = &p->req;
@@ -59,11 +60,9 @@ static int name_it(struct pass *p, uint64_t line)
     if (!known) return 0;
     int r = ps_table_unique(p->table, XXH3_64bits(p->id.s, p->id.len), p->table->n, same_id, p);
     if (r < 0) return r;
-    if (r) {
-        q->error = PS_LE_NONE; /* that it comes twice is said first */
+    if (r)
         (void) ps_request_fail(q, PS_LE_DUPLICATE_CUSTOM_ID,
                                "an earlier line has the same custom_id");
-    }
     return 0;
 }
 

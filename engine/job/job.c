@@ -99,7 +99,7 @@ static int open_journal(struct work *w)
         return ps_fail(w->dt, -PS_ECONFLICT,
                        "%s belongs to another job: %s; the same command as then goes on with it, "
                        "--no-resume discards what it has",
-                       w->output.journal, changed);
+                       w->output.journal, w->cfg->input, changed);
     w->resume = w->journal.job == w->job;
     if (!w->resume)
         return ps_fail(w->dt, -PS_ECONFLICT, "%s is damaged; --no-resume starts the job anew",

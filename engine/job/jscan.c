@@ -390,6 +390,8 @@ int ps_j_int(struct ps_jwalk *c, struct ps_jint *ret)
         over |= __builtin_add_overflow(v, (uint64_t) (*q - '0'), &v);
     }
     if (q == p || (q < c->end && (*q == '.' || *q == 'e' || *q == 'E'))) return 0;
+    if (over) v = UINT64_MAX;
+    *ret = (struct ps_jint) { v, neg && v };
     if (over || (neg && v > (uint64_t) 1 << 63)) return -ERANGE;
     c->p += q - c->p;
     *ret = (struct ps_jint) { v, neg && v };

@@ -46,7 +46,7 @@ struct ps_jstr ps_j_raw(struct ps_jwalk *c);
 /* Takes the escapes out in place; the result never grows. */
 struct ps_jstr ps_j_unescape(struct ps_jstr raw);
 /* A number that is written as an integer and lies in [-2^63, 2^64): 1; out of that range: -ERANGE; anything else: 0. The value is
- * magnitude and sign. The cursor moves on only in the first case. */
+ * magnitude and sign (out of range: of the nearest). The cursor moves on only in the first case. */
 struct ps_jint {
     uint64_t mag;
     bool neg;

@@ -94,6 +94,15 @@ static bool get_number(struct walk *w, double *ret)
 
 /* ---- fields of the body */
 
+static bool out_of_vocabulary(struct walk *w, int r, struct ps_jint v, uint64_t at)
+{
+    return ps_request_fail(
+        w->req, PS_LE_TOKEN_OUT_OF_RANGE,
+        "%s: entry %llu, %s%llu%s, is no token: the vocabulary of %u has ids from 0 to %u",
+        w->field, (unsigned long long) at + 1, v.neg ? "-" : "", (unsigned long long) v.mag,
+        r < 0 ? " and more" : "", w->rules->vocab, w->rules->vocab - 1);
+}
+
 static bool f_prompt(struct walk *w)
 {
     struct ps_request *q = w->req;
@@ -115,10 +124,7 @@ static bool f_prompt(struct walk *w)
             return ps_request_fail(q, PS_LE_INVALID_REQUEST,
                                    "prompt: a list of token ids (integers) was expected; several "
                                    "prompts are several lines");
-        if (r < 0 || v.neg || v.mag >= w->rules->vocab)
-            return ps_request_fail(q, PS_LE_TOKEN_OUT_OF_RANGE,
-                                   "prompt: token id number %llu is outside the vocabulary of %u",
-                                   (unsigned long long) q->n_ids, w->rules->vocab);
+        if (r < 0 || v.neg || v.mag >= w->rules->vocab) return out_of_vocabulary(w, r, v, q->n_ids);
         if (q->n_ids <= w->rules->positions) q->ids[q->n_ids] = (int32_t) v.mag;
     }
     return q->n_ids || ps_request_fail(q, PS_LE_EMPTY_PROMPT, "prompt: it is empty");
@@ -207,9 +213,7 @@ static bool f_stop_token_ids(struct walk *w)
         int r = ps_j_type(&w->c) == PS_J_NUMBER ? ps_j_int(&w->c, &v) : 0;
         if (!r) return wrong_type(w, "a list of token ids");
         if (r < 0 || v.neg || v.mag >= w->rules->vocab)
-            return ps_request_fail(w->req, PS_LE_TOKEN_OUT_OF_RANGE,
-                                   "stop_token_ids: an id is outside the vocabulary of %u",
-                                   w->rules->vocab);
+            return out_of_vocabulary(w, r, v, p->n_stop_ids);
         if (p->n_stop_ids == PS_STOP_IDS)
             return ps_request_fail(w->req, PS_LE_UNSUPPORTED_VALUE, "stop_token_ids: more than %d",
                                    PS_STOP_IDS);
