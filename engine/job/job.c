@@ -97,7 +97,8 @@ static int open_journal(struct work *w)
     }
     if (!ps_ident_same(&w->journal.ident, &w->ident, changed, sizeof changed))
         return ps_fail(w->dt, -PS_ECONFLICT,
-                       "%s belongs to another job: %s; the same command as then goes on with it, "
+                       "%s belongs to another job (INPUT here: %s): %s; the same command as then "
+                       "goes on with it, "
                        "--no-resume discards what it has",
                        w->output.journal, w->cfg->input, changed);
     w->resume = w->journal.job == w->job;
