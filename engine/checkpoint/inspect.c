@@ -18,17 +18,20 @@ static void set(struct report *r, json_t *o, const char *key, json_t *v)
 {
     r->oom |= json_object_set_new(o, key, v) < 0;
 }
+/* A child that could not be put in place is gone: NULL, with which jansson's calls just fail. */
+static json_t *child(struct report *r, json_t *o, const char *key, json_t *v)
+{
+    if (json_object_set_new(o, key, v) == 0) return v;
+    r->oom = 1;
+    return NULL;
+}
 static json_t *sub(struct report *r, json_t *o, const char *key)
 {
-    json_t *v = json_object();
-    set(r, o, key, v);
-    return v;
+    return child(r, o, key, json_object());
 }
 static json_t *list(struct report *r, json_t *o, const char *key)
 {
-    json_t *v = json_array();
-    set(r, o, key, v);
-    return v;
+    return child(r, o, key, json_array());
 }
 static void set_int(struct report *r, json_t *o, const char *key, uint64_t v)
 {

@@ -4,7 +4,7 @@
  * (padding tensors named "_pad.N" fill the gaps), the file's length too. The file's bytes are cut into chunks: a chunk is
  * either a run of whole small tensors or a block of rows of one tensor, at most PS_CHUNK_BYTES long (one row at least);
  * it begins and ends at 4 KiB boundaries. Chunks are what is read, checked (XXH3-64) and placed as a unit. `__metadata__` holds
- * "penstock" (format version and source hash) and "chunks" (offset, length, checksum of each).
+ * "penstock" (format version and source hash) and "chunks" (offset from the first tensor, length, checksum of each).
  */
 #ifndef PS_PACK_H
 #define PS_PACK_H
@@ -56,8 +56,9 @@ struct ps_convert_opt {
     int dtype; /* enum ps_dtype, or -1: the source's */
     bool overwrite;
     unsigned threads; /* 0 = as many as there are cores */
-    void (*progress)(void *ud, uint64_t done_bytes, uint64_t total_bytes); /* may be NULL */
-    void (*warn)(void *ud, const char *text);                              /* may be NULL */
+    /* May be NULL. From any thread, one call at a time. */
+    void (*progress)(void *ud, uint64_t done_bytes, uint64_t total_bytes);
+    void (*warn)(void *ud, const char *text); /* may be NULL; from the caller's thread */
     void *ud;
     const volatile int *stop; /* set by a signal: -ECANCELED, nothing left behind; may be NULL */
 };

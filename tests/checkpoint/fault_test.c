@@ -199,7 +199,7 @@ static void progress(void *ud, uint64_t done, uint64_t total)
     assert_true(done > w->last && done <= total);
     w->last = done;
     w->total = total;
-    if (++w->calls == w->after) w->stop = 1;
+    if (++w->calls == w->after) __atomic_store_n(&w->stop, 1, __ATOMIC_RELAXED);
 }
 static void warn(void *ud, const char *text)
 {
@@ -335,7 +335,7 @@ static void file_size_limit(void **state)
 static int on_small_disk(const char *config, const char *src, const char *mount_at)
 {
     char to[PATH_MAX];
-    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("none", mount_at, "tmpfs", 0, "size=1M") < 0)
         return 77;
     (void) snprintf(to, sizeof to, "%s/packed", mount_at);
