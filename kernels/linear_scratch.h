@@ -11,7 +11,7 @@ enum {
     PS_LIN_NC = 1024, /* columns whose sums wait in scratch while K has several blocks */
     PS_LIN_MR_MAX = 16,  /* of all rows: register tiles of at most this many rows of x */
     PS_LIN_NT_MAX = 32,  /* and columns */
-    PS_LIN_DOT_MAX = 64, /* up to this many rows: lanes along k, nothing packed */
+    PS_LIN_DOT_MAX = 64, /* up to this many rows: lanes along k, w is not packed */
     PS_LIN_GROUP =
         48, /* columns whose lane sums are reduced together: a multiple of all tile widths and VL */
     PS_LIN_PAD = 32, /* floats between the classes of a panel: keeps them off one cache set */

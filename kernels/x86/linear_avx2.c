@@ -8,6 +8,7 @@
 #define DOT_NR(mr)     ((mr) == 1 ? 8 : (mr) <= 3 ? 4 : 3)
 /* Rows of w between a read and its prefetch. */
 #define DOT_AHEAD      12
+#define DOT_LINE       0
 #include "kernels/x86/linear_impl.h"
 #include "kernels/x86/x86_rows.h"
 

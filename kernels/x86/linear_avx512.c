@@ -8,6 +8,7 @@
 #define DOT_NR(mr)     ((mr) <= 3 ? 8 : (mr) == 4 ? 6 : (mr) <= 6 ? 4 : 3)
 /* Rows of w between a read and its prefetch. */
 #define DOT_AHEAD      12
+#define DOT_LINE       1 /* at one row: whole cache lines of w in turn */
 #include "kernels/x86/linear_impl.h"
 #include "kernels/x86/x86_rows.h"
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear for any vector width: include after a vec_*.h, with MR (rows of a register tile) and DOT_NR(mr) defined.
+/* linear for any vector width: include after a vec_*.h, with MR and PANEL_TILES (rows of a register tile)
+ * and DOT_* (the same along k: rows at most, columns for so many rows, prefetch distance) defined.
  *
  * The order of additions is the same for every M and every way to cut the work. K is taken in blocks of
  * PS_LIN_KB; in a block, class c (0 .. VL-1) is the chain of fused multiply-adds over k = c, c+VL, c+2VL, ...;
  * y is the sum of the chains, classes ascending within blocks ascending. Two ways lead to these same bits:
  *
- *  - few rows (dot_*): lanes along k. A lane is a class, so w is used as it lies, x too, and nothing is packed.
- *    The lane sums of 48 columns wait in scratch, are transposed and added class by class.
+ *  - few rows (dot_*): lanes along k. A lane is a class, so w is used as it lies. Rows of x are interleaved first:
+ *    a power of two apart they would share one cache set with each other and with w's rows. The lane sums of 48 columns wait in scratch, are transposed and added class by class.
  *  - many rows (panel_*): lanes along n. A tile of 32 columns of w is widened and transposed into a panel that
  *    stays in L2, x is packed once per block into tiles of MR rows; both with the classes apart, so that the inner
  *    loop runs over one class with MR x 2 vectors in registers and one broadcast per row.
@@ -33,9 +34,9 @@ PS_INLINE void finish(const struct ps_linear *a, enum ps_dtype t, uint32_t m, ui
         vf_store_part(y, v, cnt);
 }
 
-PS_INLINE void prefetch_far(const void *w, size_t byte) /* may point past the end: never faults */
+PS_INLINE void prefetch_far(uintptr_t at) /* may lie past the end: a prefetch never faults */
 {
-    _mm_prefetch((const char *) ((uintptr_t) w + byte), _MM_HINT_T1);
+    _mm_prefetch((const char *) at, _MM_HINT_T1);
 }
 
 /* ---- few rows: lanes along k */
@@ -49,41 +50,52 @@ struct dot_walk {
     bool fetch;      /* this pass over w is the first: it comes from memory */
 };
 
+/* `steps` vectors of k (several only for mr == 1); x and w from there on. What is held in registers is the shorter side. */
+PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float *x, const char *w,
+                         uintptr_t next, size_t ldw, vf acc[8][8])
+{
+    vf v[8];
+    if (mr <= nr) {
+        for (int i = 0; i < mr * steps; i++) v[i] = vf_load(x + i * VL);
+        for (int j = 0; j < nr; j++) {
+            prefetch_far(next + (size_t) j * ldw);
+            for (int s = 0; s < steps; s++) {
+                const vf wj = vf_w(t, w + (size_t) j * ldw, (size_t) s * VL);
+                for (int i = 0; i < mr; i++) acc[i][j] = vf_fma(v[s * mr + i], wj, acc[i][j]);
+            }
+        }
+        return;
+    }
+    for (int j = 0; j < nr; j++) {
+        v[j] = vf_w(t, w + (size_t) j * ldw, 0);
+        prefetch_far(next + (size_t) j * ldw);
+    }
+    for (int i = 0; i < mr; i++) {
+        vf xi = vf_load(x + i * VL);
+        VF_KEEP(xi);
+        for (int j = 0; j < nr; j++) acc[i][j] = vf_fma(xi, v[j], acc[i][j]);
+    }
+}
+
 /* Lane sums of mr rows and nr columns from n on, to sums[(i*GROUP + n+j)*VL]. Fetches `next`: as many rows of w, which
  * are worked on soon. */
 PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int nr, uint32_t n,
-                        const char *next)
+                        uintptr_t next)
 {
     const size_t sz = t == PS_F32 ? 4 : 2, ldw = d->a->k * sz;
     const float *x = d->xp + (size_t) d->k0 * (size_t) mr;
     const char *w = (const char *) d->a->w + ((size_t) (d->n0 + n) * d->a->k + d->k0) * sz;
     float *sums = d->sums + (size_t) n * VL;
-    vf acc[8][8], v[8];
+    const int line =
+        mr == 1 ? 64 / (int) (VL * sz) : 1; /* one row: whole cache lines of w in turn */
+    vf acc[8][8];
     for (int i = 0; i < mr; i++)
         for (int j = 0; j < nr; j++) acc[i][j] = vf_zero();
     uint32_t k = 0;
-    for (; k + VL <= d->kn; k += VL, x += mr * VL) {
-        for (int j = 0; j < nr; j++) {
-            if (mr <= nr) break;
-            v[j] = vf_w(t, w + (size_t) j * ldw, k);
-            prefetch_far(next, (size_t) j * ldw + k * sz);
-        }
-        for (int i = 0; i < mr; i++) {
-            if (mr <= nr) {
-                v[i] = vf_load(x + i * VL);
-                continue;
-            }
-            vf xi = vf_load(x + i * VL);
-            VF_KEEP(xi);
-            for (int j = 0; j < nr; j++) acc[i][j] = vf_fma(xi, v[j], acc[i][j]);
-        }
-        for (int j = 0; j < nr; j++) {
-            if (mr > nr) break;
-            const vf wj = vf_w(t, w + (size_t) j * ldw, k);
-            prefetch_far(next, (size_t) j * ldw + k * sz);
-            for (int i = 0; i < mr; i++) acc[i][j] = vf_fma(v[i], wj, acc[i][j]);
-        }
-    }
+    for (; line > 1 && k + (uint32_t) line * VL <= d->kn; k += (uint32_t) line * VL, x += line * VL)
+        dot_steps(t, mr, nr, line, x, w + k * sz, next + k * sz, ldw, acc);
+    for (; k + VL <= d->kn; k += VL, x += mr * VL)
+        dot_steps(t, mr, nr, 1, x, w + k * sz, next + k * sz, ldw, acc);
     const uint32_t rest = d->kn - k;
     for (int j = 0; j < nr && rest; j++) {
         const vf wj = vf_w_part(t, w + (size_t) j * ldw, k, rest);
@@ -96,18 +108,18 @@ PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int n
 }
 
 /* The row of w that comes DOT_AHEAD columns after column n, or one that is there already. */
-PS_INLINE const char *dot_next(const struct dot_walk *d, enum ps_dtype t, uint32_t n)
+PS_INLINE uintptr_t dot_next(const struct dot_walk *d, enum ps_dtype t, uint32_t n)
 {
     const size_t sz = t == PS_F32 ? 4 : 2, ldw = d->a->k * sz;
     size_t row = d->n0 + n + DOT_AHEAD, col = d->k0;
-    if (!d->fetch) return d->a->w;
+    if (!d->fetch) return (uintptr_t) d->a->w;
     if (n + DOT_AHEAD >= d->cols) {
         const bool more =
             d->k0 + d->kn < d->a->k; /* then the group's next block, else the next group */
         if (more) row -= d->cols;
         col = more ? d->k0 + d->kn : 0;
     }
-    return (const char *) ((uintptr_t) d->a->w + row * ldw + col * sz);
+    return (uintptr_t) d->a->w + row * ldw + col * sz;
 }
 
 PS_INLINE void dot_cols(const struct dot_walk *d, enum ps_dtype t, int mr)
@@ -220,7 +232,8 @@ PS_INLINE void panel_fill(const struct ps_linear *a, enum ps_dtype t, uint32_t n
             vf r[VL];
             load_block(t, w, ld, rows, k, cnt, r);
             if (k * sz % 64 == 0)
-                for (uint32_t i = 0; i < VL; i++) prefetch_far(w, (VL + i) * ld + k * sz);
+                for (uint32_t i = 0; i < VL; i++)
+                    prefetch_far((uintptr_t) w + (VL + i) * ld + k * sz);
             if (cnt == VL)
                 for (uint32_t c = 0; c < VL; c++) vf_store(p + c * stride, r[c]);
             else

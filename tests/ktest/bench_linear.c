@@ -47,8 +47,8 @@ static void one(struct kt *kt, const struct pool_of *b, uint32_t m, uint32_t n, 
         args[i] = &a[i];
     }
     const struct kt_blas *blas[2] = { kt_openblas(kt), kt_mkl(kt) };
-    for (int p = 0; p < 2 && b->w32; p++) {
-        if (!blas[p]) continue;
+    for (int p = 0; p < 2; p++) {
+        if (!blas[p] || (m <= 32 && kt_slow_bench(kt))) continue; /* slow, and nothing to learn */
         ud[p] = (struct peer_ud) { .blas = blas[p] };
         while (ud[p].n < sets && ((size_t) ud[p].n + 1) * n * k <= b->w32_elems) {
             ud[p].g[ud[p].n] = (struct kt_sgemm) {
@@ -87,7 +87,8 @@ void kt_bench_linear(struct kt *kt)
         const unsigned *d = kt_dims(kt);
         if (d) one(kt, &b, d[0], d[1], d[2], (enum ps_dtype) t);
         for (size_t s = 0; s < n_shapes && !d; s++)
-            for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++)
-                one(kt, &b, ms[i], nk[s][0], nk[s][1], (enum ps_dtype) t);
+            if (!full || t == PS_F16 || s == 1)
+                for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++)
+                    one(kt, &b, ms[i], nk[s][0], nk[s][1], (enum ps_dtype) t);
     }
 }

@@ -72,10 +72,11 @@ uint64_t kt_now_ns(void);
 void kt_bench_open(struct kt *kt);
 void kt_bench_close(struct kt *kt);
 /* kt_floor.c: functions for kt_pool_run() */
+enum { KT_READ_WAYS = 5 };
 struct kt_read {
     const char *p;
     size_t bytes;
-    unsigned threads;
+    unsigned threads, way; /* the best way counts */
 };
 double kt_floor_flops_of_one(const struct kt *kt);
 void kt_floor_fma(void *ud, unsigned worker);  /* ud: struct kt */

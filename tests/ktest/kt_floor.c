@@ -55,28 +55,34 @@ void kt_floor_fma(void *ud, unsigned worker)
         fma256();
 }
 
-/* Several streams a thread, as a reader of weight rows has; prefetched a little ahead. */
-__attribute__((target("avx2"))) static void read256(const char *p, size_t bytes)
+/* `streams` runs of 4 KiB at a time, as a reader of weight rows has, fetched `ahead` bytes before their use. */
+__attribute__((target("avx2"))) static void read256(const char *p, size_t bytes, size_t streams,
+                                                    size_t ahead)
 {
-    enum { STREAMS = 4 };
-    const size_t part = bytes / STREAMS & ~(size_t) 127;
+    enum { RUN = 4096 };
     __m256i s[4] = { _mm256_setzero_si256() };
-    for (size_t i = 0; i < part; i += 128)
-        for (int j = 0; j < STREAMS; j++) {
-            const char *q = p + (size_t) j * part + i;
-            _mm_prefetch(q + 1024, _MM_HINT_T0);
-            _mm_prefetch(q + 1088, _MM_HINT_T0);
-            for (int v = 0; v < 4; v++)
-                s[v] = _mm256_xor_si256(
-                    s[v], _mm256_load_si256((const __m256i *) (const void *) (q + 32 * v)));
-        }
+    for (size_t at = 0; at + streams * RUN <= bytes; at += streams * RUN)
+        for (size_t i = 0; i < RUN; i += 128)
+            for (size_t j = 0; j < streams; j++) {
+                const char *q = p + at + j * RUN + i;
+                if (ahead) {
+                    _mm_prefetch((const char *) ((uintptr_t) q + ahead), _MM_HINT_T1);
+                    _mm_prefetch((const char *) ((uintptr_t) q + ahead + 64), _MM_HINT_T1);
+                }
+                for (int v = 0; v < 4; v++)
+                    s[v] = _mm256_xor_si256(
+                        s[v], _mm256_load_si256((const __m256i *) (const void *) (q + 32 * v)));
+            }
     s[0] = _mm256_xor_si256(_mm256_xor_si256(s[0], s[1]), _mm256_xor_si256(s[2], s[3]));
     sink = (float) _mm256_extract_epi32(s[0], 0);
 }
 
 void kt_floor_read(void *ud, unsigned worker)
 {
+    static const size_t ways[KT_READ_WAYS][2] = {
+        { 1, 0 }, { 1, 2048 }, { 4, 16384 }, { 8, 32768 }, { 8, 65536 }
+    };
     const struct kt_read *r = ud;
     const size_t part = r->bytes / r->threads & ~(size_t) 4095;
-    read256(r->p + worker * part, part);
+    read256(r->p + worker * part, part, ways[r->way][0], ways[r->way][1]);
 }

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Linear layers beside OpenBLAS and MKL, and beside the machine's own limits (fused multiply-adds, reading memory).
+
+Builds, runs `ktest --bench --full` once (rows, peers and limits are sampled in turn) and writes a table. Peers multiply
+f32 weights; ours are read as they lie in a checkpoint. MKL comes from PyPI (`pip install mkl`): give its libmkl_rt.so.
+
+    bench/kernels.py --build build --mkl .venv/lib/libmkl_rt.so.3
+"""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def processor():
+    for line in Path('/proc/cpuinfo').read_text().splitlines():
+        if line.startswith('model name'):
+            name = line.split(':', 1)[1].strip()
+            break
+    else:
+        name = platform.machine()
+    flags = Path('/proc/cpuinfo').read_text()
+    return f"{name} ({'AVX-512' if 'avx512f' in flags else 'AVX2' if 'avx2' in flags else 'scalar'})"
+
+
+def run(args):
+    exe = Path(args.build) / 'tests/ps-ktest'
+    with tempfile.NamedTemporaryFile(suffix='.json') as out:
+        cmd = [str(exe), f'--bench={args.ms}', '--op=linear', f'--threads={args.threads}', f'--json={out.name}', f'--shape={args.shape}']
+        cmd += ['--full'] if not args.quick else []
+        cmd += ['--cpu-time'] if args.cpu_time else []
+        cmd += [f'--mkl={args.mkl}'] if args.mkl else []
+        cmd += [f'--openblas={args.openblas}'] if args.openblas else []
+        env = dict(os.environ)
+        if args.threads == 1:
+            env.setdefault('MKL_THREADING_LAYER', 'SEQUENTIAL')
+        text = subprocess.run(cmd, stdout=subprocess.PIPE, text=True, env=env)
+        if text.returncode:
+            sys.exit(f'kernels.py: {exe} failed with {text.returncode}')
+        print(text.stdout)
+        return json.loads(Path(out.name).read_text())
+
+
+def table(records):
+    """One row a shape; the rate that each row is held against is named."""
+    limit = next(r for r in records if r['op'] == 'limit')
+    rows, peers = {}, {}
+    for r in records:
+        if r['op'] != 'limit':
+            rows[r['row'], r['shape']] = r
+            if r['peer']:
+                peers.setdefault((r['row'], r['shape']), []).append((r['peer'], r['peer_ns'] / r['ns']))
+    own = {}
+    for (row, shape), r in rows.items():
+        dims, t = shape.split()
+        m, n, k = map(int, dims.split('x'))
+        if m == 256:
+            own[row, n, k, t] = r['gflops']
+    out = ['| M x N x K, weights | GFLOP/s | GB/s | beside |', '| --- | --- | --- | --- |']
+    for (row, shape), r in rows.items():
+        dims, t = shape.split()
+        m, n, k = map(int, dims.split('x'))
+        if (row, shape) in peers:
+            beside = ', '.join(f'{ratio:.2f} x {p}' for p, ratio in peers[row, shape])
+        elif m <= 4:
+            beside = f"{100 * r['gb_per_s'] / limit['gb_per_s']:.0f}% of reading memory"
+        elif (row, n, k, t) in own:
+            roof = 2 * m * n * k / (r['gflops'] and (r['gb_per_s'] / r['gflops'] * 2 * m * n * k)) * limit['gb_per_s']
+            beside = f"{100 * r['gflops'] / min(roof, own[row, n, k, t]):.0f}% of min(memory's roofline, own rate at M = 256)"
+        else:
+            beside = ''
+        out.append(f"| {dims.replace('x', ' x ')}, {t} | {r['gflops']:.1f} | {r['gb_per_s']:.1f} | {beside} |")
+    return limit, out
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument('--build', default='build')
+    ap.add_argument('--mkl', help='libmkl_rt.so of PyPI\'s mkl')
+    ap.add_argument('--openblas', help='another libopenblas.so')
+    ap.add_argument('--threads', type=int, default=os.cpu_count())
+    ap.add_argument('--ms', type=int, default=1500, help='time per shape, 5 to 25 samples')
+    ap.add_argument('--shape', default='*', help='only shapes like this, as "2048x*f16"')
+    ap.add_argument('--quick', action='store_true', help='small working sets')
+    ap.add_argument('--cpu-time', action='store_true', help='processor time, for a busy machine; one thread only')
+    ap.add_argument('--out', default=str(Path(__file__).parent / 'results'))
+    args = ap.parse_args()
+    if args.cpu_time and args.threads != 1:
+        sys.exit('kernels.py: --cpu-time compares single threads: add --threads 1')
+    subprocess.run(['ninja', '-C', args.build, 'tests/ps-ktest'], check=True, stdout=subprocess.DEVNULL)
+    load = os.getloadavg()[0]
+    records = run(args)
+    limit, lines = table(records)
+    name = f"linear-{args.threads}-thread{'s' if args.threads > 1 else ''}"
+    head = [f'# Linear layers, {args.threads} thread{"s" if args.threads > 1 else ""}', '',
+            f"{processor()}, {os.cpu_count()} CPUs, load {load:.1f} before the run. "
+            f"{'Processor time of one thread (the machine was busy)' if args.cpu_time else 'Wall time'}; "
+            'medians; rows, peers and limits in turn in one run. More than 1.00 x: faster than the peer.',
+            '', f"Limits measured in the run: {limit['gflops']:.1f} GFLOP/s, {limit['gb_per_s']:.2f} GB/s read.", '']
+    Path(args.out).mkdir(parents=True, exist_ok=True)
+    (Path(args.out) / f'{name}.md').write_text('\n'.join(head + lines) + '\n')
+    (Path(args.out) / f'{name}.json').write_text('[\n' + ',\n'.join(json.dumps(r) for r in records) + '\n]\n')
+    print('\n'.join(head + lines))
+
+
+if __name__ == '__main__':
+    main()
