@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where everything goes in a packed file, and its header.
  *
- * Each tensor begins at a 4 KiB boundary. A group's vectors make one chunk together; a matrix is one chunk if it is short enough,
- * else blocks of equally many rows. Blocks end at 4 KiB boundaries and, where that allows it, at multiples of 64 rows, the unit
- * of a linear layer's work. Rows whose length has few factors of two can make blocks longer than PS_CHUNK_BYTES: such widths do
- * not occur in published models. */
+ * Each tensor begins at a 4 KiB boundary. A group's vectors make one chunk together; a matrix is one chunk if it is short
+ * enough, else blocks of equally many rows. Blocks end at 4 KiB boundaries and, where that allows it, at multiples of 64 rows, the
+ * unit of a linear layer's work (or of half of it and so on, for very long rows). Rows whose length has few factors of two can
+ * make blocks longer than PS_CHUNK_BYTES: such widths do not occur in published models. */
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
 #include <limits.h>
@@ -26,8 +26,12 @@ static uint32_t block_rows(uint64_t rows, uint64_t row_bytes)
 {
     if (rows * row_bytes <= PS_CHUNK_BYTES) return (uint32_t) rows;
     uint64_t step = PS_PACK_ALIGN / gcd(PS_PACK_ALIGN, row_bytes);
-    uint64_t unit = step * (PS_LINEAR_UNIT / gcd(step, PS_LINEAR_UNIT));
-    if (unit * row_bytes <= PS_CHUNK_BYTES) step = unit;
+    for (uint64_t unit = PS_LINEAR_UNIT; unit > 1; unit /= 2) {
+        uint64_t both = step * (unit / gcd(step, unit));
+        if (both * row_bytes > PS_CHUNK_BYTES) continue;
+        step = both;
+        break;
+    }
     uint64_t blocks = (rows * row_bytes + PS_CHUNK_BYTES - 1) / PS_CHUNK_BYTES;
     uint64_t n = (rows + blocks - 1) / blocks;
     n = (n + step - 1) / step * step;
