@@ -14,6 +14,7 @@ struct tj {
     int rc;
 };
 
+extern bool tj_on_disk; /* for files too large for memory */
 void tj_begin(struct tj *t);
 void tj_end(struct tj *t);
 void tj_input(struct tj *t, const char *text);
