@@ -38,10 +38,11 @@ struct ps_layernorm {
 enum ps_act { PS_ACT_NONE, PS_ACT_RELU, PS_ACT__COUNT };
 
 /* y[m,n] = act(sum_k x[m,k] * w[n,k] + bias[n]) + residual[m,n]
- * The sum runs in f32 (FMA) in an order that depends on K alone. `bias` and `residual` may be NULL; residual
+ * The sum runs in f32 (FMA; f64 for small K) in an order that depends on K alone. `bias` and `residual` may be NULL; residual
  * may equal y (same ld). Several tasks may each make some columns of one y: w, bias, y and residual then point
  * at the first of the N columns. w is never written. Unit: PS_LINEAR_UNIT consecutive n, over all rows m. */
 enum { PS_LINEAR_UNIT = 64 };
+enum { PS_LINEAR_WIDE_K = 512 }; /* up to here sums are in f64 */
 struct ps_linear {
     float *y;
     const float *x;
@@ -52,6 +53,8 @@ struct ps_linear {
     uint32_t ldx, ldy, ldr;
     enum ps_dtype wtype;
     enum ps_act act;
+    bool
+        odd; /* rows that sum wider than f32 round y to odd: rounded once more, to f16, it is as if rounded once */
 };
 
 /* A KV slab: the fixed room for one sequence's KV in one layer. Entry e of KV head h lies at element

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/ps_dtype.h"
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
@@ -59,6 +60,16 @@ uint16_t ps_f32_to_f16(float f)
     }
     a += 0xfffu + (a >> 13 & 1u);
     return (uint16_t) (sign | (a - 0x38000000u) >> 13);
+}
+
+float ps_f64_to_f32_odd(double d)
+{
+    float f = (float) d;
+    uint32_t u = f32_bits(f);
+    if ((double) f == d || f != f || u & 1 || (u & 0x7fffffffu) >= 0x7f800000u) return f;
+    /* f is even and inexact: the odd neighbour on d's side is the one. */
+    bool away = (double) (u >> 31 ? -f : f) < (d < 0 ? -d : d);
+    return bits_f32(away ? u + 1 : u - 1);
 }
 
 float ps_bf16_to_f32(uint16_t h) { return bits_f32((uint32_t) h << 16); }

@@ -17,6 +17,8 @@ int ps_dtype_parse(const char *name, enum ps_dtype *ret) __attribute__((warn_unu
 float ps_f16_to_f32(uint16_t h);
 /* Round to nearest even, as IEEE 754: beyond 65504 + half a step becomes infinity, NaN stays NaN. */
 uint16_t ps_f32_to_f16(float f);
+/* Truncated, the last bit set if anything was cut off: keeps a second rounding from seeing a tie that is none. */
+float ps_f64_to_f32_odd(double d);
 float ps_bf16_to_f32(uint16_t h);
 uint16_t ps_f32_to_bf16(float f); /* round to nearest even; NaN stays NaN */
 /* Element i of an array of type t. */

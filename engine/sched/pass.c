@@ -23,7 +23,8 @@ static struct ps_part vector(struct ps_sched *s, uint32_t group, enum ps_role ro
     return t ? ps_weights_part(s, t, t->first_chunk) : (struct ps_part) { 0 };
 }
 
-static int step_norm(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p, uint32_t group)
+static int step_norm(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p,
+                     uint32_t group)
 {
     struct ps_part w = vector(s, group, t->w), b = vector(s, group, t->b);
     uint32_t cols = ps_actv_width(s->shape, t->in);
@@ -45,7 +46,8 @@ static int step_norm(struct ps_sched *s, const struct ps_step *t, const struct p
 }
 
 /* One task per chunk of the matrix: the first can start while the last is still on its way. */
-static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p, uint32_t group)
+static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p,
+                       uint32_t group)
 {
     const struct ps_packed_tensor *w = ps_weights_tensor(s, group, t->w);
     struct ps_part bias = vector(s, group, t->b);
@@ -57,7 +59,8 @@ static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct
         struct ps_linear args = { .y = out + part.row0,
                                   .x = ps_pass_act(s, p, t->in),
                                   .w = part.p,
-                                  .bias = bias.p ? bias.p + part.row0 * ps_dtype_bytes(w->dtype) : NULL,
+                                  .bias =
+                                      bias.p ? bias.p + part.row0 * ps_dtype_bytes(w->dtype) : NULL,
                                   .residual = res ? res + part.row0 : NULL,
                                   .m = p->rows,
                                   .n = part.rows,
@@ -66,13 +69,15 @@ static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct
                                   .ldy = ldy,
                                   .ldr = ldy,
                                   .wtype = w->dtype,
-                                  .act = t->act };
+                                  .act = t->act,
+                                  .odd = t->out == PS_A_K || t->out == PS_A_V };
         struct ps_use uses[5] = { { part.buf, false },
                                   { ps_pass_buf(s, p, t->in), false },
                                   { ps_pass_buf(s, p, t->out), true } };
         unsigned n = 3;
         if (bias.buf) uses[n++] = (struct ps_use) { bias.buf, false };
-        if (res && t->residual != t->out) uses[n++] = (struct ps_use) { ps_pass_buf(s, p, t->residual), false };
+        if (res && t->residual != t->out)
+            uses[n++] = (struct ps_use) { ps_pass_buf(s, p, t->residual), false };
         int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_linear, &args, uses, n);
         if (r < 0) return r;
     }
@@ -105,7 +110,8 @@ static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct 
     return 0;
 }
 
-int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p, uint32_t group)
+int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
+                  uint32_t group)
 {
     s->dev->tag = group << 16 | p->mb;
     for (unsigned i = 0; i < list->n; i++) {
@@ -143,7 +149,8 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
     if (!r) r = ps_kv_acquire(s, layer, k, &p);
     if (!r) r = ahead(s, layer, k);
     for (; !r && p.row0 < b->n_rows; p.row0 += p.rows) {
-        p.rows = b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
+        p.rows =
+            b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
         r = ps_pass_steps(s, &s->layer, &p, layer + 1);
     }
     if (!r) r = ps_kv_release(s, &p);

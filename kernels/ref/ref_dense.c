@@ -58,7 +58,7 @@ int ps_linear_ref(const void *args, const struct ps_span *span)
             if (a->bias) s += (double) ps_dtype_get(a->wtype, a->bias, n);
             if (a->act == PS_ACT_RELU && s < 0) s = 0; /* NaN stays NaN */
             if (a->residual) s += (double) a->residual[(size_t) m * a->ldr + n];
-            a->y[(size_t) m * a->ldy + n] = (float) s;
+            a->y[(size_t) m * a->ldy + n] = a->odd ? ps_f64_to_f32_odd(s) : (float) s;
         }
     return 0;
 }

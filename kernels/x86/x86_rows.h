@@ -12,6 +12,7 @@ PS_X86_FN(attn_prompt)
 PS_X86_FN(attn_decode)
 PS_X86_FN(kv_compact)
 PS_X86_FN(sample)
+PS_X86_FN(linear_wide)
 #undef PS_X86_FN
 
 #define PS_X86_ROW(o, isa, flags)                                                    \
@@ -26,6 +27,8 @@ int ps_embed_avx512(const void *args, const struct ps_span *span);
 int ps_layernorm_avx512(const void *args, const struct ps_span *span);
 int ps_linear_avx2(const void *args, const struct ps_span *span);
 bool ps_linear_avx2_takes(const void *args);
+bool ps_linear_wide_takes_avx2(const void *args);
+bool ps_linear_wide_takes_avx512(const void *args);
 int ps_linear_avx512(const void *args, const struct ps_span *span);
 bool ps_linear_avx512_takes(const void *args);
 #endif

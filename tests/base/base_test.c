@@ -41,6 +41,20 @@ static void f16_rounds_to_nearest_even(void **state)
     assert_int_equal(ps_f32_to_f16(-1e30f), 0xfc00);
 }
 
+/* Through f32 to f16 as if at once, also right beside the midpoints. */
+static void odd_rounding_hides_no_tie(void **state)
+{
+    for (uint32_t h = 0x0400; h < 0x7bff; h += 7) {
+        double a = (double) ps_f16_to_f32((uint16_t) h),
+               b = (double) ps_f16_to_f32((uint16_t) (h + 1)), mid = (a + b) / 2;
+        assert_int_equal(ps_f32_to_f16(ps_f64_to_f32_odd(mid * (1 + 1e-12))), h + 1);
+        assert_int_equal(ps_f32_to_f16(ps_f64_to_f32_odd(mid * (1 - 1e-12))), h);
+        assert_int_equal(ps_f32_to_f16(ps_f64_to_f32_odd(-mid * (1 + 1e-12))), 0x8000 | (h + 1));
+        assert_true((double) ps_f64_to_f32_odd(a) == a);
+    }
+    assert_true(isnan(ps_f64_to_f32_odd(NAN)) && isinf(ps_f64_to_f32_odd(1e300)));
+}
+
 static void bf16_rounds_to_nearest_even(void **state)
 {
     assert_int_equal(ps_f32_to_bf16(1.0f), 0x3f80);
@@ -64,6 +78,7 @@ int main(void)
         cmocka_unit_test(error_names),
         cmocka_unit_test(details_nest),
         cmocka_unit_test(f16_rounds_to_nearest_even),
+        cmocka_unit_test(odd_rounding_hides_no_tie),
         cmocka_unit_test(bf16_rounds_to_nearest_even),
         cmocka_unit_test(dtype_names),
     };
