@@ -10,6 +10,7 @@
 static const double slice_s = 0.15;
 enum {
     PROBE_WORTH_BYTES = 256 << 20,
+    DISK_WORTH_BYTES = 64 << 20,
     GEMM_M = 256,
     GEMM_N = 1024,
     GEMM_K = 1024,
@@ -79,16 +80,18 @@ void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
                                   .max_bytes = DISK_BYTES,
                                   .max_s = slice_s };
     struct ps_rate rate;
-    bool direct;
+    bool direct = false;
     if (!job->report && m->weight_bytes < PROBE_WORTH_BYTES) return;
     uint64_t dram = job->plan.host_mem / 2 < DRAM_BYTES ? job->plan.host_mem / 2 : DRAM_BYTES;
     if (!ps_probe_dram(job->plan.threads, dram, slice_s, &rate, NULL))
         job->probed.dram = rate.median;
-    if (!ps_probe_disk_read(m->path, &disk, &rate, &direct, NULL))
+    /* What came of the page cache, or of too few bytes, says nothing about the disk. */
+    if (m->file_bytes >= DISK_WORTH_BYTES &&
+        !ps_probe_disk_read(m->path, &disk, &rate, &direct, NULL) && direct)
         job->probed.disk_read = rate.median;
     if (job->plan.disk_space > (uint64_t) DISK_BYTES * 4) {
         disk.max_bytes = DISK_BYTES / 8;
-        if (!ps_probe_disk_write(offload_dir, &disk, &rate, &direct, NULL))
+        if (!ps_probe_disk_write(offload_dir, &disk, &rate, &direct, NULL) && direct)
             job->probed.disk_write = rate.median;
     }
     job->probed.flops = probe_gemm(job->plan.threads, m->dtype);

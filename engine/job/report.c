@@ -280,8 +280,10 @@ static void put_kv(struct obj *top, const struct ps_report *r)
 static void put_actual(struct obj *top, const struct ps_report *r)
 {
     const double *s = r->result->sums;
-    str(top, "predicted", NULL);
-    struct obj b = sub(top, "actual");
+    struct obj b = sub(top, "predicted");
+    num(&b, "total_s", r->plan && r->plan->predicted_s > 0 ? r->plan->predicted_s : NAN);
+    close_obj(&b);
+    b = sub(top, "actual");
     num(&b, "total_s", s[PS_SUM_TOTAL_S] > 0 ? s[PS_SUM_TOTAL_S] : NAN);
     num(&b, "prefill_s", r->plan ? s[PS_SUM_PREFILL_S] : NAN);
     num(&b, "decode_s", r->plan ? s[PS_SUM_DECODE_S] : NAN);

@@ -121,6 +121,8 @@ static int geometry(const struct ps_plan_req *req, const struct ps_candidate *c,
     if (r < 0) return r;
     d->quantum = quantum(s, d, all, p->kv_bytes[PS_TIER_DISK] > 0);
     uint32_t longest = req->job.longest_total > 1 ? req->job.longest_total - 1 : 1;
+    if (longest < req->job.longest_prompt)
+        longest = req->job.longest_prompt; /* one that is only scored */
     p->kv_cap = ps_slab_cap(d, &p->split.keep, longest);
     d->pool = pool_entries(req, p, all);
     uint64_t share = (c->prompt_tokens + p->micro_batches - 1) / p->micro_batches;
