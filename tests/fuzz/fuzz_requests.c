@@ -12,11 +12,11 @@ static void require(int ok)
     if (!ok) abort();
 }
 
-/* jansson limits integers and reals, we the nesting: without either both must say the same. */
-static int has_digit(const uint8_t *p, size_t n)
+/* jansson limits integers and reals and takes a NUL for the end, we limit the nesting: without these both say the same. */
+static int has_digit_or_nul(const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (p[i] >= '0' && p[i] <= '9') return 1;
+        if (!p[i] || (p[i] >= '0' && p[i] <= '9')) return 1;
     return 0;
 }
 
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ps_detail dt;
     json_t *j = json_loadb((const char *) data, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     int ours = ps_json_check(line, size, &dt);
-    require(!ours == (j != NULL) || has_digit(data, size) || size > PS_JSON_DEPTH);
+    require(!ours == (j != NULL) || has_digit_or_nul(data, size) || size > PS_JSON_DEPTH);
     json_decref(j);
     ps_request_json(&rules, line, size, &q);
     judge(&q);
