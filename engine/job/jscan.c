@@ -198,11 +198,11 @@ static bool check_step(struct check *c)
     switch (c->want) {
     case WANT_KEY_OR_END:
         if (check_close(c)) return true;
-        /* fallthrough */
+        __attribute__((fallthrough));
     case WANT_KEY: return check_key(c);
     case WANT_VALUE_OR_END:
         if (check_close(c)) return true;
-        /* fallthrough */
+        __attribute__((fallthrough));
     case WANT_VALUE: return check_value(c);
     case WANT_MORE:
         if (check_close(c)) return true;
