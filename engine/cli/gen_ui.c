@@ -75,6 +75,10 @@ void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_resul
                job->output, r->requests, r->failed);
         return;
     }
+    if (r->interrupted && !r->done) {
+        ps_say("interrupted before the first result; the same command begins again");
+        return;
+    }
     if (r->interrupted) {
         ps_say("interrupted; %" PRIu64 " of %" PRIu64
                " results are kept in %s.part: the same command goes on",
