@@ -28,32 +28,39 @@ static struct ps_buf host(enum ps_kind kind, void *p, uint64_t len)
 
 static struct ps_buf file(enum ps_kind kind, uint64_t off, uint64_t len)
 {
-    return (struct ps_buf) { .where = PS_DISK, .kind = kind, .file = PS_FILE_OFFLOAD, .off = off, .len_bytes = len };
+    return (struct ps_buf) {
+        .where = PS_DISK, .kind = kind, .file = PS_FILE_OFFLOAD, .off = off, .len_bytes = len
+    };
 }
 
 int ps_kv_init(struct ps_sched *s)
 {
     const uint32_t mbs = s->plan->micro_batches;
     size_t slabs = (size_t) s->shape->layers * mbs;
-    uint64_t extent = ps_kv_extent_bytes(s->shape, s->d), hidden = ps_hidden_bytes(s->shape, s->d), off = 0;
+    uint64_t extent = ps_kv_extent_bytes(s->shape, s->d), hidden = ps_hidden_bytes(s->shape, s->d),
+             off = 0;
     s->slab = ps_calloc(slabs, sizeof *s->slab);
     s->slab_rank = ps_calloc(slabs, sizeof *s->slab_rank);
     s->kv_ring = ps_calloc(s->d->kv_ring, sizeof *s->kv_ring);
     s->hidden_ring = ps_calloc(s->d->hidden_ring, sizeof *s->hidden_ring);
-    if (!s->slab || !s->slab_rank || !s->kv_ring || !s->hidden_ring) return ps_fail(s->dt, -ENOMEM, "KV: out of memory");
+    if (!s->slab || !s->slab_rank || !s->kv_ring || !s->hidden_ring)
+        return ps_fail(s->dt, -ENOMEM, "KV: out of memory");
     uint32_t rank[PS_TIER__COUNT] = { 0 };
     for (size_t i = 0; i < slabs; i++) {
         bool disk = on_disk(s->d->slab_tier, i);
         uint32_t r = s->slab_rank[i] = rank[s->d->slab_tier[i]]++;
-        s->slab[i] = disk ? file(PS_KIND_KV, off, extent) : host(PS_KIND_KV, s->l.kv_host + r * extent, extent);
+        s->slab[i] = disk ? file(PS_KIND_KV, off, extent)
+                          : host(PS_KIND_KV, s->l.kv_host + r * extent, extent);
         off += disk ? extent : 0;
     }
-    for (uint32_t i = 0; i < s->d->kv_ring; i++) s->kv_ring[i] = host(PS_KIND_KV, s->l.kv_ring + i * extent, extent);
+    for (uint32_t i = 0; i < s->d->kv_ring; i++)
+        s->kv_ring[i] = host(PS_KIND_KV, s->l.kv_ring + i * extent, extent);
     uint32_t hosts = 0;
     for (uint32_t k = 0; k < mbs; k++) {
         bool disk = on_disk(s->d->hidden_tier, k);
         uint8_t *p = (uint8_t *) s->l.hidden + (disk ? 0 : hosts++) * hidden;
-        s->mb[k].hidden = disk ? file(PS_KIND_HIDDEN, off, hidden) : host(PS_KIND_HIDDEN, p, hidden);
+        s->mb[k].hidden =
+            disk ? file(PS_KIND_HIDDEN, off, hidden) : host(PS_KIND_HIDDEN, p, hidden);
         off += disk ? hidden : 0;
     }
     for (uint32_t i = 0; i < s->d->hidden_ring; i++)
@@ -76,24 +83,33 @@ static uint64_t entry_bytes(const struct ps_sched *s)
     return s->shape->head_dim * ps_dtype_bytes(s->d->kv_type);
 }
 
-/* Entries [from, to) of every head where a head begins at a sector boundary, else the whole slab. One rectangle for K or V. */
-static struct ps_rect slot_rect(const struct ps_sched *s, const struct ps_slot *t, uint32_t from, uint32_t to,
-                                bool v)
+/* A transfer of its own costs about as much as this many bytes more of one that is under way anyhow. */
+enum { IO_COST_BYTES = 32 << 10 };
+
+/* What has to move so that entries [from, to) of every head do: these alone, where a head begins at a sector boundary and they are a
+ * small part of it, else the whole slab. One rectangle for K or V. */
+static struct ps_rect slot_rect(const struct ps_sched *s, const struct ps_slot *t, uint32_t from,
+                                uint32_t to, bool v)
 {
     const uint64_t e = entry_bytes(s), heads = s->shape->kv_heads, head = t->cap * e;
     uint64_t off = t->e0 * e * heads + (v ? ps_kv_extent_half(s->shape, s->d) : 0);
-    if (head % PS_PACK_ALIGN)
-        return (struct ps_rect) { .dst_off = off, .src_off = off, .row_bytes = head * heads, .rows = 1 };
-    uint64_t a = from * e / PS_PACK_ALIGN * PS_PACK_ALIGN, b = PS_ROUND_UP(to * e, (uint64_t) PS_PACK_ALIGN);
+    uint64_t a = from * e / PS_PACK_ALIGN * PS_PACK_ALIGN,
+             b = PS_ROUND_UP(to * e, (uint64_t) PS_PACK_ALIGN);
+    if (head % PS_PACK_ALIGN || b - a + IO_COST_BYTES >= head)
+        return (struct ps_rect) {
+            .dst_off = off, .src_off = off, .row_bytes = head * heads, .rows = 1
+        };
     off += a;
-    if (b - a == head)
-        return (struct ps_rect) { .dst_off = off, .src_off = off, .row_bytes = head * heads, .rows = 1 };
-    return (struct ps_rect) { .dst_off = off, .src_off = off, .row_bytes = b - a, .rows = heads, .dst_pitch = head,
+    return (struct ps_rect) { .dst_off = off,
+                              .src_off = off,
+                              .row_bytes = b - a,
+                              .rows = heads,
+                              .dst_pitch = head,
                               .src_pitch = head };
 }
 
-static int move_slot(struct ps_sched *s, struct ps_buf *dst, struct ps_buf *src, const struct ps_slot *t, uint32_t from,
-                     uint32_t to)
+static int move_slot(struct ps_sched *s, struct ps_buf *dst, struct ps_buf *src,
+                     const struct ps_slot *t, uint32_t from, uint32_t to)
 {
     for (int v = 0; v < 2; v++) {
         struct ps_rect r = slot_rect(s, t, from, to, v);
@@ -118,7 +134,8 @@ static int read_slab(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_b
 
 int ps_kv_ahead(struct ps_sched *s, uint32_t layer, uint32_t k)
 {
-    if (layer >= s->shape->layers || !ps_kv_on_disk(s, layer, k) || s->kv_ahead > s->kv_pass) return 0;
+    if (layer >= s->shape->layers || !ps_kv_on_disk(s, layer, k) || s->kv_ahead > s->kv_pass)
+        return 0;
     s->kv_ahead = s->kv_pass + 1;
     return read_slab(s, layer, k, &s->kv_ring[s->kv_pass % s->d->kv_ring]);
 }
@@ -176,7 +193,8 @@ static size_t log_at(const struct ps_sched *s, const struct ps_pass *p, uint32_t
     return (rank * s->plan->slots + index) * s->shape->kv_heads * s->d->log_steps;
 }
 
-void ps_kv_replay_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index, struct ps_replay_seq *ret)
+void ps_kv_replay_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index,
+                       struct ps_replay_seq *ret)
 {
     const struct ps_slot *t = &s->mb[p->mb].slots[index];
     struct ps_slab slab = ps_slab_of(s, p->layer, p->mb, t, p->kv_mem);
@@ -191,7 +209,8 @@ void ps_kv_replay_args(struct ps_sched *s, const struct ps_pass *p, uint32_t ind
                                     .n = t->logged };
 }
 
-void ps_kv_log_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index, struct ps_decode_row *row)
+void ps_kv_log_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index,
+                    struct ps_decode_row *row)
 {
     const struct ps_slot *t = &s->mb[p->mb].slots[index];
     if (ps_kv_merges(s, t, index)) return; /* the slab itself is written */
