@@ -245,12 +245,6 @@ static int check_req(const struct ps_plan_req *q, struct ps_detail *dt)
         return ps_fail(dt, -PS_EUSAGE,
                        "--gpu-batch-size %u x --num-gpu-batches %u: at most 1048576 slots",
                        q->gpu_batch_size, q->num_gpu_batches);
-    if (q->prefill_tokens && q->prefill_tokens < q->job.longest_prompt)
-        return ps_fail(dt, -PS_EUSAGE,
-                       "--prefill-tokens %u: the longest prompt has %u tokens and is processed "
-                       "whole; at least that many "
-                       "are needed",
-                       q->prefill_tokens, q->job.longest_prompt);
     if (q->kv_config.positions_cache == 1)
         return ps_fail(
             dt, -PS_EUSAGE,

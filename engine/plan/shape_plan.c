@@ -223,14 +223,20 @@ double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p
                 (double) ps_slab_kv_bytes(s->kv_heads, s->head_dim, p->detail->kv_type, 1) * filled;
     double slab_all = (double) (p->kv_bytes[PS_TIER_HOST] + p->kv_bytes[PS_TIER_DISK]);
     double kv_disk = slab_all > 0 ? kv * (double) p->kv_bytes[PS_TIER_DISK] / slab_all : 0;
+    /* A short ring cannot even out what one group takes longer to read or to compute than another. */
+    if (p->weight_bytes[PS_TIER_DISK]) disk_r /= 1 + 0.04 / (1 + p->prefetch);
     double weights = (double) req->model->weight_bytes;
     double flops = 2 * weights / (double) ps_dtype_bytes(req->model->dtype);
     double hid = 2.0 * s->layers * (double) p->hidden_bytes[PS_TIER_DISK];
     double t_disk = ((double) p->weight_bytes[PS_TIER_DISK] + kv_disk + hid / 2) / disk_r +
                     (kv_disk / p->detail->log_steps + hid / 2) / disk_w;
     /* Few rows at a time reach less of the rate: the weights are widened for each lot of rows anew. */
-    gemm *= (double) p->chunk_rows / (p->chunk_rows + 16.0);
+    double lot = rows < p->chunk_rows ? rows : p->chunk_rows;
+    gemm *= lot / (lot + 16.0);
     double t_gemm = rows * flops / gemm, t_weights = weights / dram;
     double t_compute = (t_gemm > t_weights ? t_gemm : t_weights) + (kv + kv_disk) / dram;
-    return sweeps * (t_disk > t_compute ? t_disk : t_compute);
+    /* What overlaps is nearly free, not free; and a sweep's tasks and turns cost something whatever is in them. */
+    double slow = t_disk > t_compute ? t_disk : t_compute, fast = t_disk + t_compute - slow;
+    double turns = 200e-6 + 150e-6 * s->layers * p->micro_batches;
+    return sweeps * (slow + 0.1 * fast + turns);
 }

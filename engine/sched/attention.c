@@ -15,14 +15,15 @@ int ps_sched_ctl(struct ps_sched *s, struct ps_ctl **ret, struct ps_buf **ret_bu
     return 0;
 }
 
-struct ps_slab ps_slab_of(const struct ps_sched *s, uint32_t layer, uint32_t k, const struct ps_slot *t,
-                          uint8_t *extent)
+struct ps_slab ps_slab_of(const struct ps_sched *s, uint32_t layer, uint32_t k,
+                          const struct ps_slot *t, uint8_t *extent)
 {
     const uint64_t heads = s->shape->kv_heads, at = (uint64_t) t->e0 * heads;
     uint64_t meta = ((uint64_t) layer * s->plan->micro_batches + k) * s->d->pool * heads + at;
     uint64_t byte = at * s->shape->head_dim * ps_dtype_bytes(s->d->kv_type);
     return (struct ps_slab) { .k = extent ? extent + byte : NULL,
-                              .v = extent ? extent + ps_kv_extent_half(s->shape, s->d) + byte : NULL,
+                              .v =
+                                  extent ? extent + ps_kv_extent_half(s->shape, s->d) + byte : NULL,
                               .score = s->l.score ? s->l.score + meta : NULL,
                               .pos = s->l.pos + meta,
                               .cap = t->cap };
@@ -39,11 +40,14 @@ struct att {
     float scale;
 };
 
-#define RUN(op, args, ...)                                                                                       \
-    ps_dev_run(a->s->dev, PS_Q_COMPUTE, PS_OP_##op, args, (struct ps_use[]) { __VA_ARGS__ },                      \
+#define RUN(op, args, ...)                                                                   \
+    ps_dev_run(a->s->dev, PS_Q_COMPUTE, PS_OP_##op, args, (struct ps_use[]) { __VA_ARGS__ }, \
                sizeof((struct ps_use[]) { __VA_ARGS__ }) / sizeof(struct ps_use))
 
-static struct ps_use in(struct att *a, enum ps_actv x) { return (struct ps_use) { &a->s->act[x], false }; }
+static struct ps_use in(struct att *a, enum ps_actv x)
+{
+    return (struct ps_use) { &a->s->act[x], false };
+}
 
 /* ---- decode rows */
 
@@ -54,10 +58,14 @@ static int replay(struct att *a, uint32_t from, uint32_t n)
     uint32_t n_seqs = 0;
     if (!ps_kv_on_disk(s, a->p->layer, a->p->mb)) return 0;
     for (uint32_t i = from; i < from + n; i++)
-        if (b->slots[b->decode[i]].logged) ps_kv_replay_args(s, a->p, b->decode[i], &a->ctl->replay[n_seqs++]);
+        if (b->slots[b->decode[i]].logged)
+            ps_kv_replay_args(s, a->p, b->decode[i], &a->ctl->replay[n_seqs++]);
     if (!n_seqs) return 0;
-    struct ps_kv_replay args = { .seqs = a->ctl->replay, .n_seqs = n_seqs, .kv_heads = s->shape->kv_heads,
-                                 .d = s->shape->head_dim, .kv_type = s->d->kv_type };
+    struct ps_kv_replay args = { .seqs = a->ctl->replay,
+                                 .n_seqs = n_seqs,
+                                 .kv_heads = s->shape->kv_heads,
+                                 .d = s->shape->head_dim,
+                                 .kv_type = s->d->kv_type };
     return RUN(kv_replay, &args, { a->p->kv, true }, { a->ctl_buf, false });
 }
 
@@ -66,8 +74,12 @@ static int decode(struct att *a, uint32_t from, uint32_t n)
     struct ps_sched *s = a->s;
     const struct ps_mb *b = &s->mb[a->p->mb];
     bool disk = ps_kv_on_disk(s, a->p->layer, a->p->mb);
-    struct ps_attn_decode args = { .rows = a->ctl->decode, .n_rows = n, .q_heads = s->shape->q_heads,
-                                   .kv_heads = s->shape->kv_heads, .d = s->shape->head_dim, .scale = a->scale,
+    struct ps_attn_decode args = { .rows = a->ctl->decode,
+                                   .n_rows = n,
+                                   .q_heads = s->shape->q_heads,
+                                   .kv_heads = s->shape->kv_heads,
+                                   .d = s->shape->head_dim,
+                                   .scale = a->scale,
                                    .kv_type = s->d->kv_type };
     for (uint32_t i = 0; i < n; i++) {
         uint32_t index = b->decode[from + i];
@@ -86,8 +98,8 @@ static int decode(struct att *a, uint32_t from, uint32_t n)
         if (disk) ps_kv_log_args(s, a->p, index, r);
         if (t->len + 1 > args.longest) args.longest = t->len + 1;
     }
-    return RUN(attn_decode, &args, in(a, PS_A_Q), in(a, PS_A_K), in(a, PS_A_V), { &s->act[PS_A_O], true },
-               { a->p->kv, true }, { a->ctl_buf, true });
+    return RUN(attn_decode, &args, in(a, PS_A_Q), in(a, PS_A_K), in(a, PS_A_V),
+               { &s->act[PS_A_O], true }, { a->p->kv, true }, { a->ctl_buf, true });
 }
 
 /* ---- prompts */
@@ -106,7 +118,8 @@ static struct place prompt_place(const struct att *a, uint32_t first_token)
                             s->l.prompt_score ? s->l.prompt_score + at : NULL };
 }
 
-static int round_rows(struct att *a, const struct place *at, uint32_t total, uint32_t first, uint32_t n, size_t row)
+static int round_rows(struct att *a, const struct place *at, uint32_t total, uint32_t first,
+                      uint32_t n, size_t row)
 {
     struct ps_sched *s = a->s;
     struct ps_kv_round args = { .k = a->k + row * a->kv_wide,
@@ -124,13 +137,16 @@ static int round_rows(struct att *a, const struct place *at, uint32_t total, uin
     return RUN(kv_round, &args, in(a, PS_A_K), in(a, PS_A_V), { &s->prompt_kv, true });
 }
 
-static void compact_args(struct att *a, const struct ps_slot *t, const struct place *at, struct ps_compact_seq *ret)
+static void compact_args(struct att *a, const struct ps_slot *t, const struct place *at,
+                         struct ps_compact_seq *ret)
 {
     uint32_t total = t->seq->n_prompt;
-    *ret = (struct ps_compact_seq) { .src = { .k = at->k, .v = at->v, .score = at->score, .cap = total },
-                                     .dst = ps_slab_of(a->s, a->p->layer, a->p->mb, t, a->p->kv_mem),
-                                     .keep = t->keep,
-                                     .total = total };
+    *ret = (struct ps_compact_seq) {
+        .src = { .k = at->k, .v = at->v, .score = at->score, .cap = total },
+        .dst = ps_slab_of(a->s, a->p->layer, a->p->mb, t, a->p->kv_mem),
+        .keep = t->keep,
+        .total = total
+    };
 }
 
 static int prompts(struct att *a, uint32_t from, uint32_t to)
@@ -138,10 +154,17 @@ static int prompts(struct att *a, uint32_t from, uint32_t to)
     struct ps_sched *s = a->s;
     const struct ps_mb *b = &s->mb[a->p->mb];
     uint32_t heads = s->shape->kv_heads;
-    struct ps_attn_prompt args = { .seqs = a->ctl->prompt, .q_heads = s->shape->q_heads, .kv_heads = heads,
-                                   .d = s->shape->head_dim, .ldq = a->wide, .ldo = a->wide, .scale = a->scale,
+    struct ps_attn_prompt args = { .seqs = a->ctl->prompt,
+                                   .q_heads = s->shape->q_heads,
+                                   .kv_heads = heads,
+                                   .d = s->shape->head_dim,
+                                   .ldq = a->wide,
+                                   .ldo = a->wide,
+                                   .scale = a->scale,
                                    .kv_type = s->d->kv_type };
-    struct ps_kv_compact done = { .seqs = a->ctl->compact, .kv_heads = heads, .d = s->shape->head_dim,
+    struct ps_kv_compact done = { .seqs = a->ctl->compact,
+                                  .kv_heads = heads,
+                                  .d = s->shape->head_dim,
                                   .kv_type = s->d->kv_type };
     for (uint32_t i = 0; i < b->n_prompt; i++) {
         const struct ps_slot *t = &b->slots[b->prompt[i]];
@@ -168,10 +191,11 @@ static int prompts(struct att *a, uint32_t from, uint32_t to)
         if (total > done.longest) done.longest = total;
     }
     if (!args.n_seqs) return 0;
-    int r = RUN(attn_prompt, &args, in(a, PS_A_Q), { &s->act[PS_A_O], true }, { &s->prompt_kv, true },
-                { a->ctl_buf, false });
+    int r = RUN(attn_prompt, &args, in(a, PS_A_Q), { &s->act[PS_A_O], true },
+                { &s->prompt_kv, true }, { a->ctl_buf, false });
     if (r < 0 || !done.n_seqs) return r;
-    return RUN(kv_compact, &done, { &s->prompt_kv, false }, { a->p->kv, true }, { a->ctl_buf, false });
+    return RUN(kv_compact, &done, { &s->prompt_kv, false }, { a->p->kv, true },
+               { a->ctl_buf, false });
 }
 
 int ps_attention(struct ps_sched *s, const struct ps_pass *p)

@@ -6,19 +6,22 @@
 int ps_head_embed(struct ps_sched *s, uint32_t k)
 {
     struct ps_mb *b = &s->mb[k];
-    struct ps_pass p = { .mb = k, .ids = b->ids.p, .ids_pos = s->l.ids_pos + (size_t) k * s->d->mb_rows,
+    struct ps_pass p = { .mb = k,
+                         .ids = b->ids.p,
+                         .ids_pos = s->l.ids_pos + (size_t) k * s->d->mb_rows,
                          .ids_buf = &b->ids };
     if (!b->n_rows) return 0;
     int r = ps_hidden_acquire(s, k, true, &p);
     for (; !r && p.row0 < b->n_rows; p.row0 += p.rows) {
-        p.rows = b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
+        p.rows =
+            b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
         r = ps_pass_steps(s, &s->embed, &p, 0);
     }
     return r < 0 ? r : ps_hidden_release(s, &p);
 }
 
-static void sample_row(const struct ps_sched *s, const struct ps_slot *t, uint32_t logits_row, struct ps_sample_out *out,
-                       struct ps_sample_row *ret)
+static void sample_row(const struct ps_sched *s, const struct ps_slot *t, uint32_t logits_row,
+                       struct ps_sample_out *out, struct ps_sample_row *ret)
 {
     const struct ps_seq *q = t->seq;
     *ret = (struct ps_sample_row) { .logits = s->l.logits + (size_t) logits_row * s->shape->vocab,
@@ -40,17 +43,27 @@ static int head_rows(struct ps_sched *s, uint32_t k, const struct ps_pass *from,
 {
     struct ps_mb *b = &s->mb[k];
     const uint32_t hidden = s->shape->hidden;
-    struct ps_embed gather = { .y = s->l.gather, .table = from->x, .ids = at, .rows = n, .cols = hidden, .ldy = hidden,
-                               .n_rows = b->n_rows, .dtype = PS_F32 };
-    int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_embed, &gather,
-                       (struct ps_use[]) { { &s->gather, true }, { from->x_buf, false }, { &b->gather_ids, false } }, 3);
+    struct ps_embed gather = { .y = s->l.gather,
+                               .table = from->x,
+                               .ids = at,
+                               .rows = n,
+                               .cols = hidden,
+                               .ldy = hidden,
+                               .n_rows = b->n_rows,
+                               .dtype = PS_F32 };
+    int r =
+        ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_embed, &gather,
+                   (struct ps_use[]) {
+                       { &s->gather, true }, { from->x_buf, false }, { &b->gather_ids, false } },
+                   3);
     if (r < 0) return r;
     struct ps_pass p = { .mb = k, .rows = n, .x = s->l.gather, .x_buf = &s->gather };
     r = ps_pass_steps(s, &s->head, &p, 0);
     if (r < 0) return r;
     struct ps_sample sample = { .rows = rows, .n_rows = n, .vocab = s->shape->vocab };
-    return ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_sample, &sample,
-                      (struct ps_use[]) { { &s->logits, false }, { &b->gather_ids, false }, { outs, true } }, 3);
+    return ps_dev_run(
+        s->dev, PS_Q_COMPUTE, PS_OP_sample, &sample,
+        (struct ps_use[]) { { &s->logits, false }, { &b->gather_ids, false }, { outs, true } }, 3);
 }
 
 /* A prompt's own log-probabilities: row i tells of token i + 1. Handed over chunk by chunk. */
@@ -73,9 +86,11 @@ static int score(struct ps_sched *s, uint32_t k, const struct ps_pass *from, str
         if (!r) r = ps_dev_wait(s->dev, &s->scored, false);
         if (r < 0) return r;
         for (uint32_t j = 0; j < n; j++) {
-            if (ps_dev_is_sim(s->dev)) s->l.scored[j] = (struct ps_sample_out) { .token = rows[j].forced };
+            if (ps_dev_is_sim(s->dev))
+                s->l.scored[j] = (struct ps_sample_out) { .token = rows[j].forced };
             if (s->l.scored[j].token < 0)
-                return ps_fail(s->dt, -PS_ENUMERIC, "prompt token %u: the logits hold NaN or infinity", i + j + 1);
+                return ps_fail(s->dt, -PS_ENUMERIC,
+                               "prompt token %u: the logits hold NaN or infinity", i + j + 1);
         }
         r = s->io->scored(s->io->ud, t->seq, i + 1, s->l.scored, n);
         if (r < 0) return r;

@@ -143,11 +143,12 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
     struct ps_pass p = { .layer = layer, .mb = k };
     if (!b->n_rows) {
         if (ps_kv_on_disk(s, layer, k)) ps_kv_skip(s);
-        return 0;
+        return ps_weights_spread(s, layer + 1, k, s->plan->micro_batches);
     }
     int r = ps_hidden_acquire(s, k, false, &p);
     if (!r) r = ps_kv_acquire(s, layer, k, &p);
     if (!r) r = ahead(s, layer, k);
+    if (!r) r = ps_weights_spread(s, layer + 1, k, s->plan->micro_batches);
     for (; !r && p.row0 < b->n_rows; p.row0 += p.rows) {
         p.rows =
             b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;

@@ -187,7 +187,8 @@ static int turn(struct ps_sched *s)
         if (s->stop) continue;
         r = ps_slots_admit(s, k);
         if (!r) r = ps_slots_lay_rows(s, k);
-        if (!r && s->mb[k].n_rows) r = ps_weights_begin(s, 0, k, mbs);
+        if (!r && s->mb[k].n_rows) r = ps_weights_begin(s, 0);
+        if (!r && s->mb[k].n_rows) r = ps_weights_spread(s, 0, k, mbs);
         if (!r) r = ps_head_embed(s, k);
         if (r < 0) return r;
     }
@@ -211,7 +212,7 @@ static int layers(struct ps_sched *s)
     const uint32_t mbs = s->plan->micro_batches;
     for (uint32_t j = 0; j < s->shape->layers; j++) {
         for (uint32_t k = 0; k < mbs; k++) {
-            int r = ps_weights_begin(s, j + 1, k, mbs);
+            int r = ps_weights_begin(s, j + 1);
             if (!r) r = ps_pass_layer(s, j, k);
             if (r < 0) return r;
         }
@@ -232,8 +233,8 @@ static int sweep(struct ps_sched *s)
     int r = layers(s);
     bool more = more_to_come(s);
     for (uint32_t k = 0; !r && k < mbs; k++) {
-        r = more ? ps_weights_begin(s, 0, k, mbs)
-                 : ps_weights_ahead(s, s->w.free_pos + s->w.in_group[0]);
+        r = ps_weights_begin(s, 0);
+        if (!r && more) r = ps_weights_spread(s, 0, k, mbs);
         if (!r) r = ps_head_run(s, k);
     }
     for (uint32_t k = 0; k < mbs; k++) ps_slots_advance(s, k);
@@ -252,6 +253,13 @@ static int run_sweeps(struct ps_sched *s)
         r = sweep(s);
         if (r < 0) return r;
     }
+    if (!s->stop && s->pending)
+        return ps_fail(
+            s->dt, -PS_EBUDGET,
+            "a sequence of %u prompt tokens and max_tokens %u fits into no slot of this plan (%u "
+            "entries a "
+            "micro-batch, %u prompt tokens a sweep): the plan was made for other requests",
+            s->pending->n_prompt, s->pending->max_tokens, s->d->pool, s->plan->prefill_tokens);
     bool stopped = s->stop;
     int r = ps_dev_drain(s->dev); /* what was read ahead counts, too */
     if (!r) r = call_sweep(s);

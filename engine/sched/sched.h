@@ -107,10 +107,12 @@ void ps_weights_done(struct ps_sched *s);
 int ps_weights_load(struct ps_sched *s) ps_must_check;
 /* Submits reads as far as the ring allows, but not beyond stream position `target`. */
 int ps_weights_ahead(struct ps_sched *s, uint64_t target) ps_must_check;
-/* Before the first use of a group's chunks in a sweep, and after the last. `part` of `parts` says how far into its micro-batches a
- * group is: reads for later groups are spread over them. */
-int ps_weights_begin(struct ps_sched *s, uint32_t group, uint32_t part,
-                     uint32_t parts) ps_must_check;
+/* Before the first use of a group's chunks in a sweep, and after the last. */
+int ps_weights_begin(struct ps_sched *s, uint32_t group) ps_must_check;
+/* Between: reads for the groups that follow, as far as the ring has room, spread over the group's micro-batches (`part` of
+ * `parts`), so that the reads of KV and hidden states get their turn in between. */
+int ps_weights_spread(struct ps_sched *s, uint32_t group, uint32_t part,
+                      uint32_t parts) ps_must_check;
 void ps_weights_end(struct ps_sched *s, uint32_t group);
 const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
                                                  enum ps_role role);

@@ -24,7 +24,8 @@ int ps_slots_init(struct ps_sched *s)
         size_t at = (size_t) k * rows;
         b->ids = host_buf(s->l.ids + at, rows * sizeof(int32_t), PS_KIND_OTHER);
         b->gather_ids = host_buf(s->l.gather_ids + at, rows * sizeof(int32_t), PS_KIND_OTHER);
-        b->outs = host_buf(s->l.outs + (size_t) k * slots, slots * sizeof *s->l.outs, PS_KIND_OTHER);
+        b->outs =
+            host_buf(s->l.outs + (size_t) k * slots, slots * sizeof *s->l.outs, PS_KIND_OTHER);
     }
     return 0;
 }
@@ -202,11 +203,18 @@ static int dump(struct ps_sched *s, uint32_t k, const struct ps_slot *t)
         struct ps_slab slab = ps_slab_of(s, j, k, t, NULL);
         float *score = slab.score ? s->l.dump_score : NULL;
         for (uint32_t h = 0; h < heads; h++) {
-            memcpy(s->l.dump_pos + (size_t) h * n, slab.pos + (size_t) h * slab.cap, n * sizeof(int32_t));
-            if (score) memcpy(score + (size_t) h * n, slab.score + (size_t) h * slab.cap, n * sizeof(float));
+            memcpy(s->l.dump_pos + (size_t) h * n, slab.pos + (size_t) h * slab.cap,
+                   n * sizeof(int32_t));
+            if (score)
+                memcpy(score + (size_t) h * n, slab.score + (size_t) h * slab.cap,
+                       n * sizeof(float));
             by_position(s->l.dump_pos + (size_t) h * n, score ? score + (size_t) h * n : NULL, n);
         }
-        struct ps_kept kept = { .layer = j, .kv_heads = heads, .n = n, .tokens_fed = t->fed, .pos = s->l.dump_pos,
+        struct ps_kept kept = { .layer = j,
+                                .kv_heads = heads,
+                                .n = n,
+                                .tokens_fed = t->fed,
+                                .pos = s->l.dump_pos,
                                 .score = score };
         int r = s->io->kept(s->io->ud, t->seq, &kept);
         if (r < 0) return r;
@@ -232,10 +240,12 @@ static int take_token(struct ps_sched *s, uint32_t k, uint32_t index)
     struct ps_sample_out *out = (struct ps_sample_out *) b->outs.p + index;
     if (ps_dev_is_sim(s->dev)) *out = (struct ps_sample_out) { 0 };
     if (out->token < 0)
-        return ps_fail(s->dt, -PS_ENUMERIC,
-                       "token %u of a sequence with %u prompt tokens: the logits hold NaN or infinity, or every token is "
-                       "banned; are the weights sound, and do their values suit f16 KV (try --kv-dtype f32)?",
-                       t->made, t->seq->n_prompt);
+        return ps_fail(
+            s->dt, -PS_ENUMERIC,
+            "token %u of a sequence with %u prompt tokens: the logits hold NaN or infinity, or "
+            "every token is "
+            "banned; are the weights sound, and do their values suit f16 KV (try --kv-dtype f32)?",
+            t->made, t->seq->n_prompt);
     bool last = false;
     int r = s->io->token(s->io->ud, t->seq, t->made, out, &last);
     if (r < 0) return r;

@@ -32,9 +32,12 @@ int ps_weights_init(struct ps_sched *s)
     w->in_group = ps_calloc(groups, sizeof *w->in_group);
     w->by_role = ps_calloc((size_t) groups * PS_W__COUNT, sizeof *w->by_role);
     w->verified = ps_calloc(n, sizeof *w->verified);
-    if (!w->resident || !w->ring || !w->slot || !w->stream || !w->in_group || !w->by_role || !w->verified)
+    if (!w->resident || !w->ring || !w->slot || !w->stream || !w->in_group || !w->by_role ||
+        !w->verified)
         return ps_fail(s->dt, -ENOMEM, "weights: out of memory");
-    w->file = (struct ps_buf) { .where = PS_DISK, .kind = PS_KIND_WEIGHTS, .file = PS_FILE_WEIGHTS,
+    w->file = (struct ps_buf) { .where = PS_DISK,
+                                .kind = PS_KIND_WEIGHTS,
+                                .file = PS_FILE_WEIGHTS,
                                 .len_bytes = s->m->file_bytes };
     uint64_t off = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -75,7 +78,8 @@ static int verify(void *ud, uint64_t arg)
 {
     struct ps_sched *s = ud;
     uint32_t c = (uint32_t) arg, slot = (uint32_t) (arg >> 32);
-    const struct ps_buf *b = s->d->chunk_tier[c] == PS_TIER_HOST ? &s->w.resident[c] : &s->w.ring[slot];
+    const struct ps_buf *b =
+        s->d->chunk_tier[c] == PS_TIER_HOST ? &s->w.resident[c] : &s->w.ring[slot];
     struct ps_detail dt;
     int r = ps_pack_verify(s->m, c, b->p, &dt);
     if (r < 0 && !atomic_exchange(&s->verify_failed, 1)) s->verify_detail = dt;
@@ -118,21 +122,21 @@ int ps_weights_ahead(struct ps_sched *s, uint64_t target)
     return 0;
 }
 
-int ps_weights_begin(struct ps_sched *s, uint32_t group, uint32_t part, uint32_t parts)
+int ps_weights_begin(struct ps_sched *s, uint32_t group)
 {
-    struct ps_weights *w = &s->w;
-    if (!w->n_stream) return 0;
-    uint64_t own_end = w->free_pos + w->in_group[group];
-    int r = ps_weights_ahead(s, own_end);
-    if (r < 0) return r;
-    /* What the ring has room for beyond this group is filled bit by bit, so that the reads of KV get their turn in between. */
-    uint64_t spare = w->free_pos + s->d->ring_slots - own_end;
-    return ps_weights_ahead(s, own_end + spare * (part + 1) / parts);
+    return ps_weights_ahead(s, s->w.free_pos + s->w.in_group[group]);
+}
+
+int ps_weights_spread(struct ps_sched *s, uint32_t group, uint32_t part, uint32_t parts)
+{
+    uint64_t own = s->w.in_group[group], spare = s->d->ring_slots - own;
+    return ps_weights_ahead(s, s->w.free_pos + own + spare * (part + 1) / parts);
 }
 
 void ps_weights_end(struct ps_sched *s, uint32_t group) { s->w.free_pos += s->w.in_group[group]; }
 
-const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group, enum ps_role role)
+const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
+                                                 enum ps_role role)
 {
     int32_t i = s->w.by_role[group * PS_W__COUNT + role];
     return i < 0 ? NULL : &s->m->tensors[i];
