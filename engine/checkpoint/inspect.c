@@ -340,7 +340,7 @@ static void text_model(FILE *f, const json_t *m)
     if (num(m, "embed") != num(m, "hidden")) (void) fprintf(f, " (%lld wide)", num(m, "embed"));
     (void) fprintf(f, ", %lld positions\n", num(m, "positions"));
     (void) fprintf(f, "  %-18s %s, %s%s%s%s\n", "form", str(m, "activation"),
-                   strcmp(str(m, "norm"), "after") ? "norm before" : "norm after",
+                   strcmp(str(m, "norm"), "after") != 0 ? "norm before" : "norm after",
                    json_is_true(json_object_get(m, "final_norm")) ? ", final norm" : "",
                    json_is_true(json_object_get(m, "tied")) ? ", tied output"
                                                             : ", own output table",
@@ -382,7 +382,8 @@ char *ps_inspect_text(const json_t *report)
                        str(report, "checksums"));
         (void) fprintf(f, "  %-18s %s\n", "hash", str(report, "hash"));
     }
-    if (json_is_object(json_object_get(report, "model")) && strcmp(str(report, "kind"), "config"))
+    if (json_is_object(json_object_get(report, "model")) &&
+        strcmp(str(report, "kind"), "config") != 0)
         (void) fprintf(f, "  %-18s %s\n", "tokenizer",
                        json_is_string(json_object_get(report, "tokenizer"))
                            ? str(report, "tokenizer")

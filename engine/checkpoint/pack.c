@@ -51,7 +51,7 @@ static int check_version(const struct ps_src_file *f, struct ps_detail *dt)
     uint64_t version = 0;
     int r;
     ps_jcur_init(&c, f->meta_pack, strlen(f->meta_pack));
-    if ((r = ps_jcur_open(&c, '{')) < 0) goto bad;
+    if (ps_jcur_open(&c, '{') < 0) goto bad;
     while ((r = ps_jcur_key(&c, &key)) > 0) {
         r = !strcmp(key, "version") ? ps_jcur_u64(&c, &version) : ps_jcur_skip(&c);
         if (r < 0) goto bad;
@@ -170,11 +170,9 @@ static int read_chunk(struct ps_jcur *c, const struct ps_src_file *f, struct ps_
     uint64_t off, len;
     char *sum;
     size_t n;
-    int r = ps_jcur_open(c, '[');
-    if (r < 0 || (r = ps_jcur_next(c)) <= 0 || (r = ps_jcur_u64(c, &off)) < 0 ||
-        (r = ps_jcur_next(c)) <= 0 || (r = ps_jcur_u64(c, &len)) < 0 ||
-        (r = ps_jcur_next(c)) <= 0 || (r = ps_jcur_str(c, &sum, &n)) < 0 ||
-        (r = parse_sum(sum, n, &ret->xxh3)) < 0 || (r = ps_jcur_next(c)) != 0)
+    if (ps_jcur_open(c, '[') < 0 || ps_jcur_next(c) <= 0 || ps_jcur_u64(c, &off) < 0 ||
+        ps_jcur_next(c) <= 0 || ps_jcur_u64(c, &len) < 0 || ps_jcur_next(c) <= 0 ||
+        ps_jcur_str(c, &sum, &n) < 0 || parse_sum(sum, n, &ret->xxh3) < 0 || ps_jcur_next(c) != 0)
         return -PS_EFORMAT;
     uint64_t room = f->size - f->data_off;
     if (off > room || !len || len > room - off || len > INT_MAX || off % PS_PACK_ALIGN ||
@@ -195,9 +193,9 @@ static int read_chunks(struct ps_packed *p, const struct ps_src_file *f, struct 
     p->chunks = ps_calloc(cap, sizeof *p->chunks);
     if (!p->chunks) return ps_fail(dt, -ENOMEM, "out of memory for %u chunks", cap);
     ps_jcur_init(&c, f->meta_table, f->meta_table_len);
-    if ((r = ps_jcur_open(&c, '[')) < 0) goto bad;
+    if (ps_jcur_open(&c, '[') < 0) goto bad;
     while ((r = ps_jcur_next(&c)) > 0) {
-        if (n == cap || (r = read_chunk(&c, f, &p->chunks[n])) < 0) goto bad;
+        if (n == cap || read_chunk(&c, f, &p->chunks[n]) < 0) goto bad;
         if (!place_chunk(p, n, &at, &row)) goto bad;
         if (p->chunks[n].len > p->chunk_bytes) p->chunk_bytes = p->chunks[n].len;
         n++;

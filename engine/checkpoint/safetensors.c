@@ -45,7 +45,7 @@ static int metadata(struct st *s)
     int r = ps_jcur_open(&s->c, '{');
     if (r < 0) return syntax(s);
     while ((r = ps_jcur_key(&s->c, &key)) > 0) {
-        if ((r = ps_jcur_str(&s->c, &val, &len)) < 0) return syntax(s);
+        if (ps_jcur_str(&s->c, &val, &len) < 0) return syntax(s);
         if (!strcmp(key, "penstock")) s->f->meta_pack = val;
         if (!strcmp(key, "chunks")) {
             s->f->meta_table = val;
@@ -200,7 +200,7 @@ static int header(struct st *s, uint64_t len)
     char *key;
     bool meta = false;
     ps_jcur_init(&s->c, s->f->text, (size_t) len);
-    if ((r = ps_jcur_open(&s->c, '{')) < 0) return syntax(s);
+    if (ps_jcur_open(&s->c, '{') < 0) return syntax(s);
     while ((r = ps_jcur_key(&s->c, &key)) > 0) {
         if (strcmp(key, "__metadata__") != 0) {
             r = tensor(s, key);

@@ -152,16 +152,16 @@ static int index_shards(char *text, size_t len, const char *path, char **names, 
     bool seen = false;
     int r, q = 0;
     ps_jcur_init(&c, text, len);
-    if ((r = ps_jcur_open(&c, '{')) < 0) goto syntax;
+    if (ps_jcur_open(&c, '{') < 0) goto syntax;
     while ((r = ps_jcur_key(&c, &key)) > 0) {
         if (strcmp(key, "weight_map") != 0 || seen) {
-            if ((r = ps_jcur_skip(&c)) < 0) goto syntax;
+            if (ps_jcur_skip(&c) < 0) goto syntax;
             continue;
         }
         seen = true;
-        if ((r = ps_jcur_open(&c, '{')) < 0) goto syntax;
+        if (ps_jcur_open(&c, '{') < 0) goto syntax;
         while ((q = ps_jcur_key(&c, &key)) > 0) {
-            if ((r = ps_jcur_str(&c, &val, &vlen)) < 0) goto syntax;
+            if (ps_jcur_str(&c, &val, &vlen) < 0) goto syntax;
             if (!vlen || val[0] == '.' || strchr(val, '/'))
                 return ps_fail(dt, -PS_EFORMAT, "%s: tensor %.200s: \"%.100s\" is no file name",
                                path, key, val);
@@ -172,7 +172,7 @@ static int index_shards(char *text, size_t len, const char *path, char **names, 
         }
         if (q < 0) goto syntax;
     }
-    if (r < 0 || (r = ps_jcur_done(&c)) < 0) goto syntax;
+    if (r < 0 || ps_jcur_done(&c) < 0) goto syntax;
     if (!n) return ps_fail(dt, -PS_EFORMAT, "%s: no weight_map, or an empty one", path);
     qsort(names, n, sizeof *names, by_string);
     size_t kept = 1;
