@@ -17,9 +17,7 @@ static int resolve(const struct ps_kv_config *c, uint32_t length, struct ps_kv_s
         k->heavy = ps_kv_or(c->heavy, 0);
         k->recent = ps_kv_or(c->recent, 0);
     } else {
-        if (budget < k->sinks)
-            return ps_fail(dt, -PS_EUSAGE, "--kv-budget: %u entries are fewer than --kv-sinks %u",
-                           budget, k->sinks);
+        if (k->sinks > budget) k->sinks = budget; /* sinks first */
         uint32_t rest = budget - k->sinks;
         k->heavy = (uint32_t) ((c->heavy_ratio < 0 ? 0.5 : c->heavy_ratio) * rest + 1e-9);
         k->recent = rest - k->heavy;

@@ -13,15 +13,15 @@ static int resolve(const struct ps_kv_config *c, uint32_t length, struct ps_kv_s
     if (r < 0) return r;
     struct ps_keep *k = &ret->keep;
     k->sinks = ps_kv_or(c->sinks, 4);
-    if (!given && budget <= k->sinks)
-        return ps_fail(dt, -PS_EUSAGE,
-                       "--kv-budget: %u entries leave no room beside %u sinks; at least %u are "
-                       "needed (or a smaller "
-                       "--kv-sinks)",
-                       budget, k->sinks, k->sinks + 1);
-    k->recent = given ? ps_kv_or(c->recent, 0) : budget - k->sinks;
-    if (!k->recent)
-        return ps_fail(dt, -PS_EUSAGE, "--kv-recent 0: sink keeps at least 1 recent entry");
+    if (given) {
+        k->recent = ps_kv_or(c->recent, 0);
+        if (!k->recent)
+            return ps_fail(dt, -PS_EUSAGE, "--kv-recent 0: sink keeps at least 1 recent entry");
+        return 0;
+    }
+    if (k->sinks > budget)
+        k->sinks = budget; /* sinks first, also when a short text leaves nothing else */
+    k->recent = budget - k->sinks;
     return 0;
 }
 

@@ -47,6 +47,10 @@ static void budgets_split(void **state)
     expect(&c, 100, 10, 0, 0, 1);
     c = config("sink");
     expect(&c, 100, 10, 4, 0, 16);
+    expect(&c, 10, 5, 2, 0, 0); /* 2 entries: sinks first */
+    c = config("h2o");
+    c.sinks = 4;
+    expect(&c, 16, 5, 3, 0, 0);
     c = config("full");
     expect(&c, 100, 10, 0, PS_KEEP_ALL, 0);
 }
@@ -83,9 +87,6 @@ static void nothing_is_ignored_silently(void **state)
     c = config("h2o");
     c.heavy = c.recent = 0;
     refuse(&c, "at least 1");
-    c = config("sink");
-    c.budget = 4;
-    refuse(&c, "sinks");
     c = config("h2o");
     c.budget_share = 101;
     refuse(&c, "100%");
