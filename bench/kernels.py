@@ -68,9 +68,9 @@ def table(records):
         if (row, shape) in peers:
             beside = ', '.join(f'{ratio:.2f} x {p}' for p, ratio in peers[row, shape])
         elif m <= 4:
-            beside = f"{100 * r['gb_per_s'] / limit['gb_per_s']:.0f}% of reading memory"
+            beside = f"{100 * r['gb_per_s'] / r.get('read_gb_per_s', limit['gb_per_s']):.0f}% of reading memory beside it"
         elif (row, n, k, t) in own:
-            roof = 2 * m * n * k / (r['gflops'] and (r['gb_per_s'] / r['gflops'] * 2 * m * n * k)) * limit['gb_per_s']
+            roof = r['gflops'] / r['gb_per_s'] * r.get('read_gb_per_s', limit['gb_per_s'])
             beside = f"{100 * r['gflops'] / min(roof, own[row, n, k, t]):.0f}% of min(memory's roofline, own rate at M = 256)"
         else:
             beside = ''

@@ -80,6 +80,17 @@ static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c
     return (double) (kt_now_ns() - t0) / b->n_args;
 }
 
+/* The threads of some libraries spin for tens of milliseconds after a call, in the way of whoever comes next: let them
+ * go to sleep, and wake this candidate's own. */
+static void settle(struct kt *kt, const struct kt_bench *b, const struct cand *c, char *scratch,
+                   size_t scratch_bytes)
+{
+    const struct timespec ts = { .tv_nsec = 60 * 1000 * 1000 };
+    if (kt->bench.cpu_time) return;
+    nanosleep(&ts, NULL);
+    if (c->s[0] < 20e6) (void) pass(kt, b, c, scratch, scratch_bytes);
+}
+
 static int cmp_double(const void *a, const void *b)
 {
     const double x = *(const double *) a, y = *(const double *) b;
@@ -96,19 +107,22 @@ static void summarize(struct cand *c, unsigned n)
     c->mad = d[n / 2];
 }
 
-/* One way to read per call, in turn: the best of all ways and times is the limit. */
-static void measure_floor(struct kt *kt)
+/* One way to read memory; the best of all is the limit of the whole run. */
+static double measure_read(struct kt *kt, unsigned way)
 {
-    static unsigned way;
-    const struct kt_read r = { kt->big[0].p, READ_BYTES, kt->bench.threads, way++ % KT_READ_WAYS };
-    uint64_t t = kt_now_ns();
-    kt_pool_run(kt->pool, kt_floor_fma, kt);
-    double v = kt_floor_flops_of_one(kt) * kt->bench.threads / (double) (kt_now_ns() - t);
-    kt->floor_flops = fmax(kt->floor_flops, v);
-    t = kt_now_ns();
+    const struct kt_read r = { kt->big[0].p, READ_BYTES, kt->bench.threads, way };
+    const uint64_t t = kt_now_ns();
     kt_pool_run(kt->pool, kt_floor_read, (void *) &r);
-    v = (double) READ_BYTES / (double) (kt_now_ns() - t);
+    const double v = (double) READ_BYTES / (double) (kt_now_ns() - t);
     kt->floor_bytes = fmax(kt->floor_bytes, v);
+    return v;
+}
+static void measure_fma(struct kt *kt)
+{
+    const uint64_t t = kt_now_ns();
+    kt_pool_run(kt->pool, kt_floor_fma, kt);
+    kt->floor_flops = fmax(kt->floor_flops, kt_floor_flops_of_one(kt) * kt->bench.threads /
+                                                (double) (kt_now_ns() - t));
 }
 
 void kt_bench_open(struct kt *kt)
@@ -116,7 +130,10 @@ void kt_bench_open(struct kt *kt)
     if (kt->bench.cpu_time) bench_clock = CLOCK_PROCESS_CPUTIME_ID;
     kt->pool = kt_pool_open(kt->bench.threads);
     memset(kt_big(kt, READ_BYTES), 1, READ_BYTES);
-    for (int i = 0; i < 3 * KT_READ_WAYS; i++) measure_floor(kt);
+    for (int i = 0; i < 3; i++) {
+        measure_fma(kt);
+        for (unsigned w = 0; w < KT_READ_WAYS; w++) (void) measure_read(kt, w);
+    }
     printf("# floor: %.1f GFLOP/s, %.2f GB/s read, %u threads\n", kt->floor_flops, kt->floor_bytes,
            kt->bench.threads);
     if (kt->bench.json) fprintf(kt->bench.json, "[");
@@ -142,13 +159,15 @@ void kt_bench_close(struct kt *kt)
 
 /* One record per peer, or one without. */
 static void json(struct kt *kt, enum ps_op op, const char *shape, const struct cand *c,
-                 const struct cand *peer, struct ps_cost cost, double share)
+                 const struct cand *peer, struct ps_cost cost, double share, double read_beside)
 {
     FILE *f = kt->bench.json;
     fprintf(f, "%s\n{\"op\": \"%s\", \"row\": \"%s\", \"shape\": \"%s\", \"ns\": %.0f, ",
             kt->bench.n_json++ ? "," : "", ps_op_name(op), c->name, shape, c->med);
     fprintf(f, "\"gflops\": %.2f, \"gb_per_s\": %.3f, \"share_of_floor\": %.4f, ",
             cost.flops / c->med, cost.bytes / c->med, share);
+    if (read_beside > 0)
+        fprintf(f, "\"read_gb_per_s\": %.3f, ", read_beside); /* median beside the samples */
     if (peer)
         fprintf(f, "\"peer\": \"%s\", \"peer_ns\": %.0f}", peer->name, peer->med);
     else
@@ -156,7 +175,7 @@ static void json(struct kt *kt, enum ps_op op, const char *shape, const struct c
 }
 
 static void report(struct kt *kt, const struct kt_bench *b, const char *shape, const struct cand *c,
-                   unsigned n)
+                   unsigned n, double read_beside)
 {
     const struct ps_cost cost = ps_op_cost(b->op, b->args[0]);
     const double floor_ns = fmax(cost.flops / kt->floor_flops, cost.bytes / kt->floor_bytes);
@@ -168,12 +187,14 @@ static void report(struct kt *kt, const struct kt_bench *b, const char *shape, c
                cost.flops / c[i].med, cost.bytes / c[i].med, 100 * share);
         for (unsigned j = 0; j < n && c[i].k; j++)
             if (c[j].peer) printf("  %.3f x %s", c[j].med / c[i].med, c[j].name);
+        if (read_beside > 0)
+            printf("  %.0f%% of reading beside it", 100 * cost.bytes / c[i].med / read_beside);
         printf("\n");
         if (!kt->bench.json || c[i].peer) continue;
         unsigned peers = 0;
         for (unsigned j = 0; j < n; j++)
-            if (c[j].peer) peers++, json(kt, b->op, shape, &c[i], &c[j], cost, share);
-        if (!peers) json(kt, b->op, shape, &c[i], NULL, cost, share);
+            if (c[j].peer) peers++, json(kt, b->op, shape, &c[i], &c[j], cost, share, read_beside);
+        if (!peers) json(kt, b->op, shape, &c[i], NULL, cost, share, read_beside);
     }
     fflush(stdout);
 }
@@ -204,15 +225,30 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
         if (s > scratch_bytes) scratch_bytes = s;
     }
     char *scratch = kt_big(kt, scratch_bytes * kt->bench.threads + 4096);
-    for (unsigned i = 0; i < n; i++) (void) pass(kt, b, &c[i], scratch, scratch_bytes); /* warm */
+    for (unsigned i = 0; i < n; i++)
+        c[i].s[0] = pass(kt, b, &c[i], scratch, scratch_bytes); /* warm */
+    const struct ps_cost cost = ps_op_cost(b->op, b->args[0]);
+    const bool memory_bound =
+        4 * cost.bytes / kt->floor_bytes > cost.flops / kt->floor_flops; /* or near it */
+    struct cand read[KT_READ_WAYS] = { 0 }; /* medians per way; the best way counts */
+    double read_beside = 0;
     const uint64_t t0 = kt_now_ns();
     while (samples < SAMPLES_MIN ||
            (samples < SAMPLES_MAX && (double) (kt_now_ns() - t0) < kt->bench.ms * 1e6)) {
-        for (unsigned i = 0; i < n; i++)
+        for (unsigned i = 0; i < n; i++) {
+            if (b->n_peers) settle(kt, b, &c[i], scratch, scratch_bytes);
             c[i].s[samples] = pass(kt, b, &c[i], scratch, scratch_bytes);
-        if (++samples % 2) measure_floor(kt);
+        }
+        for (unsigned w = 0; w < KT_READ_WAYS && memory_bound; w++)
+            read[w].s[samples] = measure_read(kt, w);
+        measure_fma(kt);
+        samples++;
+    }
+    for (unsigned w = 0; w < KT_READ_WAYS; w++) {
+        summarize(&read[w], samples);
+        read_beside = fmax(read_beside, read[w].med);
     }
     for (unsigned i = 0; i < n; i++) summarize(&c[i], samples);
-    report(kt, b, shape, c, n);
+    report(kt, b, shape, c, n, read_beside);
     free(kt->big[--kt->n_big].p);
 }
