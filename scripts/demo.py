@@ -29,7 +29,7 @@ def limited_by(report):
     wait = {k: v for k, v in (report.get("wait_s") or {}).items() if v is not None}
     disk = (report.get("links") or {}).get("disk_read") or {}
     rate, share = disk.get("bytes_per_s"), disk.get("share_of_probed")
-    text = f"{disk.get('bytes', 0) / 1e6:.0f} MB of weights were read"
+    text = f"{disk.get('bytes', 0) / 1e6:.0f} MB were read from the disk"
     if rate:
         text += f" at {rate / 1e9:.2f} GB/s"
     if share:

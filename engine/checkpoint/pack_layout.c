@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { CHUNK_BYTES_LEAST = 256 << 10 };
+
 static uint64_t gcd(uint64_t a, uint64_t b)
 {
     while (b) {
@@ -22,22 +24,32 @@ static uint64_t gcd(uint64_t a, uint64_t b)
 }
 
 /* Rows of the blocks that a matrix is cut into (the last block may have fewer). */
-static uint32_t block_rows(uint64_t rows, uint64_t row_bytes)
+static uint32_t block_rows(uint64_t rows, uint64_t row_bytes, uint64_t limit)
 {
-    if (rows * row_bytes <= PS_CHUNK_BYTES) return (uint32_t) rows;
+    if (rows * row_bytes <= limit) return (uint32_t) rows;
     uint64_t step = PS_PACK_ALIGN / gcd(PS_PACK_ALIGN, row_bytes);
     for (uint64_t unit = PS_LINEAR_UNIT; unit > 1; unit /= 2) {
         uint64_t both = step * (unit / gcd(step, unit));
-        if (both * row_bytes > PS_CHUNK_BYTES) continue;
+        if (both * row_bytes > limit) continue;
         step = both;
         break;
     }
-    uint64_t blocks = (rows * row_bytes + PS_CHUNK_BYTES - 1) / PS_CHUNK_BYTES;
+    uint64_t blocks = (rows * row_bytes + limit - 1) / limit;
     uint64_t n = (rows + blocks - 1) / blocks;
     n = (n + step - 1) / step * step;
-    if (n * row_bytes > PS_CHUNK_BYTES && n > step) n = PS_CHUNK_BYTES / row_bytes / step * step;
+    if (n * row_bytes > limit && n > step) n = limit / row_bytes / step * step;
     if (n < step) n = step;
     return (uint32_t) (n < rows ? n : rows);
+}
+
+/* The longest block: where layers are small, none of the token table's is longer than a layer's largest matrix, since the
+ * slots that streamed chunks are read into are all as long as the longest chunk. */
+static uint64_t chunk_limit(const struct ps_packed *p)
+{
+    uint64_t most = CHUNK_BYTES_LEAST;
+    for (uint32_t i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].t.group && p->tensors[i].bytes > most) most = p->tensors[i].bytes;
+    return most < PS_CHUNK_BYTES ? most : PS_CHUNK_BYTES;
 }
 
 /* Chunks of tensor i alone; with `out` NULL they are only counted. */
@@ -45,7 +57,7 @@ static uint32_t cut(const struct ps_packed *p, uint32_t i, struct ps_chunk *out)
 {
     const struct ps_packed_tensor *t = &p->tensors[i];
     uint64_t rb = t->bytes / t->t.rows;
-    uint32_t step = block_rows(t->t.rows, rb), n = 0;
+    uint32_t step = block_rows(t->t.rows, rb, chunk_limit(p)), n = 0;
     for (uint32_t row = 0; row < t->t.rows; row += step, n++) {
         uint32_t rows = t->t.rows - row < step ? t->t.rows - row : step;
         if (!out) continue;
@@ -119,7 +131,7 @@ int ps_pack_layout(const struct ps_shape *s, enum ps_dtype dtype, struct ps_pack
                                          .dtype = dtype,
                                          .off = at,
                                          .bytes = (uint64_t) list[i].rows * list[i].cols * eb };
-        uint64_t rb = t->bytes / t->t.rows, step = block_rows(t->t.rows, rb);
+        uint64_t rb = t->bytes / t->t.rows, step = block_rows(t->t.rows, rb, PS_CHUNK_BYTES);
         if (step * rb > INT_MAX)
             return ps_fail(dt, -PS_EUNSUPPORTED,
                            "tensor %s: rows of %llu bytes cannot be cut at 4 KiB boundaries",

@@ -136,15 +136,17 @@ class T:
                 pass
         for r in readers:
             r.join()
-        _, status, usage = os.wait4(p.pid, 0)
+        maxrss = 0
+        if p.returncode is None:                        # else poll() has reaped it
+            _, status, usage = os.wait4(p.pid, 0)
+            p.returncode, maxrss = os.waitstatus_to_exitcode(status), usage.ru_maxrss << 10
         hung = not timer.is_alive()
         timer.cancel()
-        p.returncode = os.waitstatus_to_exitcode(status)
         p.stdout.close()
         p.stderr.close()
         if hung:
             raise Failed(f"no end after {timeout * self.shared.slow_by:.0f} s: {' '.join(p.args)}\n{err[0][-800:].decode(errors='replace')}")
-        return Result(p.returncode, out[0].decode("utf-8", "surrogateescape"), err[0].decode("utf-8", "replace"), usage.ru_maxrss << 10)
+        return Result(p.returncode, out[0].decode("utf-8", "surrogateescape"), err[0].decode("utf-8", "replace"), maxrss)
 
     def run(self, *args, rc=0, timeout=60, data=None, env=None, **kw):
         """Runs the program; rc: the exit status it must have (None: any that is not a crash)."""
