@@ -14,7 +14,7 @@ MEM = "10M"
 
 
 def program(build):
-    for path in (f"{build}/penstock", f"{build}/engine/cli/penstock"):
+    for path in (f"{build}/penstock",):
         if os.path.exists(path):
             return os.path.abspath(path)
     sys.exit(f"{build}: no penstock program; ./run.sh build makes it")
