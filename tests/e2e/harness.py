@@ -43,6 +43,20 @@ def cases(**table):
     return put
 
 
+def watch_peak(pid, peak):
+    """The highest resident size of a process until it ends. wait4()'s would be this Python's own, where that is higher."""
+    while True:
+        try:
+            with open(f"/proc/{pid}/status") as f:
+                hwm = [x for x in f if x.startswith("VmHWM")]
+        except OSError:
+            return
+        if not hwm:                                     # a zombie has no memory
+            return
+        peak[0] = max(peak[0], int(hwm[0].split()[1]) << 10)
+        time.sleep(0.003)
+
+
 class Result:
     def __init__(self, rc, out, err, maxrss):
         self.rc, self.out, self.err, self.maxrss = rc, out, err, maxrss
@@ -126,6 +140,8 @@ class T:
         timer.start()
         out, err = [], []
         readers = [threading.Thread(target=lambda: out.append(p.stdout.read())), threading.Thread(target=lambda: err.append(p.stderr.read()))]
+        peak = [0]
+        readers.append(threading.Thread(target=watch_peak, args=(p.pid, peak)))
         for r in readers:
             r.start()
         if data is not None:
@@ -136,17 +152,14 @@ class T:
                 pass
         for r in readers:
             r.join()
-        maxrss = 0
-        if p.returncode is None:                        # else poll() has reaped it
-            _, status, usage = os.wait4(p.pid, 0)
-            p.returncode, maxrss = os.waitstatus_to_exitcode(status), usage.ru_maxrss << 10
+        p.wait()
         hung = not timer.is_alive()
         timer.cancel()
         p.stdout.close()
         p.stderr.close()
         if hung:
             raise Failed(f"no end after {timeout * self.shared.slow_by:.0f} s: {' '.join(p.args)}\n{err[0][-800:].decode(errors='replace')}")
-        return Result(p.returncode, out[0].decode("utf-8", "surrogateescape"), err[0].decode("utf-8", "replace"), maxrss)
+        return Result(p.returncode, out[0].decode("utf-8", "surrogateescape"), err[0].decode("utf-8", "replace"), peak[0])
 
     def run(self, *args, rc=0, timeout=60, data=None, env=None, **kw):
         """Runs the program; rc: the exit status it must have (None: any that is not a crash)."""
