@@ -131,7 +131,7 @@ int ps_layout_make(struct ps_arena *a, const struct ps_packed *m, const struct p
     for (uint32_t i = 0; i < m->n_chunks; i++)
         if (d->chunk_tier[i] == PS_TIER_HOST) resident += m->chunks[i].len;
     l.resident = take(&c, "weights that stay", resident, 1, PAGE);
-    l.ring = take(&c, "weights on their way from the disk", d->ring_slots, m->chunk_bytes, PAGE);
+    l.ring = take(&c, "weights on their way from the disk", d->ring_bytes, 1, PAGE);
     take_kv(&c, &m->shape, p, &l);
     take_activations(&c, &m->shape, p, &l);
     take_control(&c, &m->shape, p, threads, &l);

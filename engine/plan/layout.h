@@ -14,7 +14,7 @@ struct ps_plan_detail {
     uint8_t *chunk_tier;  /* [n_chunks] enum ps_tier */
     uint8_t *slab_tier;   /* [layers * micro_batches], layer-major */
     uint8_t *hidden_tier; /* [micro_batches] */
-    uint32_t ring_slots;  /* of chunk_bytes each, for streamed chunks */
+    uint64_t ring_bytes;  /* the ring for streamed chunks */
     uint32_t kv_ring;     /* KV extents in memory for slabs on disk; 0 = none are */
     uint32_t hidden_ring; /* the same for hidden states */
     uint32_t log_steps;   /* decode steps between merges of a slab on disk */
@@ -43,7 +43,7 @@ struct ps_ctl {
 
 struct ps_layout {
     uint8_t *resident;            /* resident chunks, one after the other in order */
-    uint8_t *ring;                /* [ring_slots][chunk_bytes] */
+    uint8_t *ring;                /* [ring_bytes] */
     uint8_t *kv_host;             /* the slabs on the host, in slab order, extent bytes each */
     uint8_t *kv_ring;             /* [kv_ring][extent bytes] */
     float *score;                 /* [layers * micro_batches][pool * Hkv], NULL without scores */

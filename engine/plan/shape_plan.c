@@ -63,19 +63,21 @@ static void worker_scratch(const struct ps_plan_req *req, struct ps_plan *p)
     p->detail->scratch_bytes = PS_ROUND_UP(need, (size_t) 4096);
 }
 
-/* Room for the streamed chunks of the largest group, which stay until its last micro-batch, and for what is read ahead. */
-static uint32_t ring_slots(const struct ps_packed *m, const uint8_t *tier, uint32_t prefetch)
+/* Room for the streamed chunks of the largest group, which stay until its last micro-batch, for what is read ahead, and for what is
+ * skipped where a chunk would reach over the ring's end. */
+static uint64_t ring_bytes(const struct ps_packed *m, const uint8_t *tier, uint32_t prefetch)
 {
-    uint32_t groups = m->shape.layers + 1, all = 0, most = 0, in_group = 0;
+    uint64_t groups = m->shape.layers + 1, all = 0, most = 0, in_group = 0;
     for (uint32_t i = 0; i < m->n_chunks; i++) {
         if (i == 0 || m->chunks[i].group != m->chunks[i - 1].group) in_group = 0;
         if (tier[i] != PS_TIER_DISK) continue;
-        all++;
-        if (++in_group > most) most = in_group;
+        all += m->chunks[i].len;
+        in_group += m->chunks[i].len;
+        most = max64(most, in_group);
     }
-    uint32_t ahead = prefetch * ((all + groups - 1) / groups);
-    if (ahead < 2) ahead = 2;
-    return (uint32_t) min64(most + ahead, all); /* at most: then a chunk is never there twice */
+    if (!all) return 0;
+    uint64_t ahead = PS_ROUND_UP(prefetch * (all / groups), (uint64_t) PS_PACK_ALIGN);
+    return most + m->chunk_bytes + max64(ahead, m->chunk_bytes);
 }
 
 /* ---- placement */
@@ -133,7 +135,7 @@ static int geometry(const struct ps_plan_req *req, const struct ps_candidate *c,
     uint64_t logit_rows = max64((64u << 20) / (4 * (uint64_t) s->vocab), 8);
     d->head_rows = (uint32_t) min64(min64(logit_rows, p->chunk_rows),
                                     req->job.scores_prompts ? d->mb_rows : p->slots);
-    d->ring_slots = ring_slots(req->model, d->chunk_tier, c->prefetch);
+    d->ring_bytes = ring_bytes(req->model, d->chunk_tier, c->prefetch);
     d->kv_ring = ring_of(p->kv_bytes[PS_TIER_DISK] > 0, 3);
     d->hidden_ring = ring_of(p->hidden_bytes[PS_TIER_DISK] > 0, 3);
     d->log_steps = c->log_steps;

@@ -44,10 +44,18 @@ struct ps_mb {
     struct ps_buf hidden, ids, gather_ids, outs;
 };
 
+/* A chunk in the ring: its bytes are [begin, end) in endless offsets (weights.c). */
+struct ps_ring_chunk {
+    struct ps_buf buf;
+    uint64_t begin, end;
+};
+
 struct ps_weights {
-    struct ps_buf *resident; /* [n_chunks], used for resident ones */
-    struct ps_buf *ring, file;
-    uint32_t *slot;     /* [n_chunks] ring slot that a streamed chunk was last read to */
+    struct ps_buf *resident;     /* [n_chunks], used for resident ones */
+    struct ps_ring_chunk *place; /* [n_chunks], where a streamed chunk was last read to */
+    struct ps_ring_chunk
+        *past; /* queue of up to n_stream: what was used up and may still be in somebody's hands */
+    struct ps_buf file;
     uint32_t *stream;   /* streamed chunks in order; the order repeats for ever */
     uint32_t *in_group; /* [layers + 1] streamed chunks of a group */
     int32_t *by_role;   /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
@@ -55,6 +63,8 @@ struct ps_weights {
     uint32_t n_stream;
     uint64_t read_pos,
         free_pos; /* positions in the repeating order: reads submitted, uses all submitted */
+    uint64_t virtual_end; /* of what was read last */
+    uint64_t past_begin, past_end;
 };
 
 struct ps_sched {
@@ -105,8 +115,6 @@ struct ps_pass {
 int ps_weights_init(struct ps_sched *s) ps_must_check;
 void ps_weights_done(struct ps_sched *s);
 int ps_weights_load(struct ps_sched *s) ps_must_check;
-/* Submits reads as far as the ring allows, but not beyond stream position `target`. */
-int ps_weights_ahead(struct ps_sched *s, uint64_t target) ps_must_check;
 /* Before the first use of a group's chunks in a sweep, and after the last. */
 int ps_weights_begin(struct ps_sched *s, uint32_t group) ps_must_check;
 /* Between: reads for the groups that follow, as far as the ring has room, spread over the group's micro-batches (`part` of

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streamed chunks are read in the order of their use, over and over, into a ring of equal slots: position p of the endless order lies in
- * slot p % ring_slots. A read may be submitted once every use of the slot's former content was submitted (free_pos); that those
- * uses are over is the device's business. */
+/* Streamed chunks are read in the order of their use, over and over, into a ring of bytes. Offsets into the ring are counted without end
+ * (`virtual`): a chunk lies at its offset modulo the ring's size, in one piece; where it would reach over the end, the rest of the round is
+ * skipped. A read may be submitted once every use of what lay there was submitted (free_pos); that those uses are over is the device's
+ * business: the new content's buffer takes over what the old ones' readers and writers were. */
 #include "engine/base/ps_mem.h"
 #include "engine/sched/sched.h"
+#include <assert.h>
 #include <stdatomic.h>
 
 static struct ps_buf chunk_buf(void *p, uint64_t len)
@@ -26,13 +28,13 @@ int ps_weights_init(struct ps_sched *s)
     struct ps_weights *w = &s->w;
     uint32_t n = s->m->n_chunks, groups = s->shape->layers + 1;
     w->resident = ps_calloc(n, sizeof *w->resident);
-    w->ring = ps_calloc(s->d->ring_slots, sizeof *w->ring);
-    w->slot = ps_calloc(n, sizeof *w->slot);
+    w->place = ps_calloc(n, sizeof *w->place);
+    w->past = ps_calloc(n, sizeof *w->past);
     w->stream = ps_calloc(n, sizeof *w->stream);
     w->in_group = ps_calloc(groups, sizeof *w->in_group);
     w->by_role = ps_calloc((size_t) groups * PS_W__COUNT, sizeof *w->by_role);
     w->verified = ps_calloc(n, sizeof *w->verified);
-    if (!w->resident || !w->ring || !w->slot || !w->stream || !w->in_group || !w->by_role ||
+    if (!w->resident || !w->place || !w->past || !w->stream || !w->in_group || !w->by_role ||
         !w->verified)
         return ps_fail(s->dt, -ENOMEM, "weights: out of memory");
     w->file = (struct ps_buf) { .where = PS_DISK,
@@ -50,8 +52,6 @@ int ps_weights_init(struct ps_sched *s)
             w->in_group[c->group]++;
         }
     }
-    for (uint32_t i = 0; i < s->d->ring_slots; i++)
-        w->ring[i] = chunk_buf(s->l.ring + (uint64_t) i * s->m->chunk_bytes, s->m->chunk_bytes);
     map_roles(s);
     return 0;
 }
@@ -60,8 +60,8 @@ void ps_weights_done(struct ps_sched *s)
 {
     struct ps_weights *w = &s->w;
     free(w->resident);
-    free(w->ring);
-    free(w->slot);
+    free(w->place);
+    free(w->past);
     free(w->stream);
     free(w->in_group);
     free(w->by_role);
@@ -70,18 +70,18 @@ void ps_weights_done(struct ps_sched *s)
 
 static struct ps_buf *chunk_place(struct ps_sched *s, uint32_t c)
 {
-    return s->d->chunk_tier[c] == PS_TIER_HOST ? &s->w.resident[c] : &s->w.ring[s->w.slot[c]];
+    return s->d->chunk_tier[c] == PS_TIER_HOST ? &s->w.resident[c] : &s->w.place[c].buf;
 }
 
-/* On the HOST queue: arg names the chunk, and the ring slot where it lies if it is a streamed one. */
+/* On the HOST queue: arg is the chunk and, for a streamed one, where in the ring it lies, in units of 4 KiB. */
 static int verify(void *ud, uint64_t arg)
 {
     struct ps_sched *s = ud;
-    uint32_t c = (uint32_t) arg, slot = (uint32_t) (arg >> 32);
-    const struct ps_buf *b =
-        s->d->chunk_tier[c] == PS_TIER_HOST ? &s->w.resident[c] : &s->w.ring[slot];
+    uint32_t c = (uint32_t) arg;
+    bool resident = s->d->chunk_tier[c] == PS_TIER_HOST;
+    const void *p = resident ? s->w.resident[c].p : s->l.ring + (arg >> 32) * PS_PACK_ALIGN;
     struct ps_detail dt;
-    int r = ps_pack_verify(s->m, c, b->p, &dt);
+    int r = ps_pack_verify(s->m, c, p, &dt);
     if (r < 0 && !atomic_exchange(&s->verify_failed, 1)) s->verify_detail = dt;
     return r;
 }
@@ -95,7 +95,9 @@ static int read_chunk(struct ps_sched *s, uint32_t c)
                         &(struct ps_rect) { .src_off = k->off, .row_bytes = k->len, .rows = 1 });
     if (r < 0 || (s->w.verified[c] && !s->cfg->verify_always)) return r;
     s->w.verified[c] = true;
-    struct ps_call call = { verify, s, c | (uint64_t) s->w.slot[c] << 32 };
+    bool resident = s->d->chunk_tier[c] == PS_TIER_HOST;
+    uint64_t at = resident ? 0 : (uint64_t) ((uint8_t *) b->p - s->l.ring) / PS_PACK_ALIGN;
+    struct ps_call call = { verify, s, c | at << 32 };
     return ps_dev_run(s->dev, PS_Q_HOST, PS_OP_call, &call, &(struct ps_use) { b, true }, 1);
 }
 
@@ -109,14 +111,61 @@ int ps_weights_load(struct ps_sched *s)
     return ps_dev_drain(s->dev);
 }
 
-int ps_weights_ahead(struct ps_sched *s, uint64_t target)
+static uint32_t at_pos(const struct ps_weights *w, uint64_t pos)
+{
+    return w->stream[pos % w->n_stream];
+}
+
+/* Where the next chunk would lie; false while something that is still needed lies there, or the chunk itself is still there. */
+static bool find_room(const struct ps_sched *s, uint32_t c, uint64_t *ret_begin)
+{
+    const struct ps_weights *w = &s->w;
+    uint64_t ring = s->d->ring_bytes, len = s->m->chunks[c].len, begin = w->virtual_end;
+    if (begin % ring + len > ring) begin += ring - begin % ring;
+    *ret_begin = begin;
+    if (w->read_pos == w->free_pos) return true;
+    if (w->read_pos - w->free_pos == w->n_stream) return false;
+    return begin + len - w->place[at_pos(w, w->free_pos)].begin <= ring;
+}
+
+static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Whoever still reads or writes what lay in [begin, end) one round ago has to be done before this buffer is written. */
+static void inherit(struct ps_weights *w, struct ps_buf *b, uint64_t begin, uint64_t end,
+                    uint64_t ring)
+{
+    for (; w->past_begin < w->past_end; w->past_begin++) {
+        const struct ps_ring_chunk *old = &w->past[w->past_begin % w->n_stream];
+        if (old->begin + ring >= end) break;
+        b->read[old->buf.wrote_q] = max64(b->read[old->buf.wrote_q], old->buf.wrote);
+        for (int q = 0; q < PS_Q__COUNT; q++) b->read[q] = max64(b->read[q], old->buf.read[q]);
+        if (old->end + ring > end) break; /* the next one lies on its other half */
+    }
+}
+
+static int read_next(struct ps_sched *s, uint32_t c, uint64_t begin)
 {
     struct ps_weights *w = &s->w;
-    uint64_t room = w->free_pos + s->d->ring_slots;
-    for (; w->read_pos < target && w->read_pos < room; w->read_pos++) {
-        uint32_t c = w->stream[w->read_pos % w->n_stream];
-        w->slot[c] = (uint32_t) (w->read_pos % s->d->ring_slots);
-        int r = read_chunk(s, c);
+    uint64_t ring = s->d->ring_bytes, len = s->m->chunks[c].len;
+    struct ps_ring_chunk *p = &w->place[c];
+    *p = (struct ps_ring_chunk) { chunk_buf(s->l.ring + begin % ring, len), begin, begin + len };
+    inherit(w, &p->buf, begin, begin + len, ring);
+    w->virtual_end = begin + len;
+    w->read_pos++;
+    return read_chunk(s, c);
+}
+
+/* Reads on as far as there is room, to position `target` at most, while less than `bytes` lie beyond position `from`. */
+static int read_ahead(struct ps_sched *s, uint64_t target, uint64_t from, uint64_t bytes)
+{
+    struct ps_weights *w = &s->w;
+    uint64_t begin, ahead = 0;
+    for (uint64_t p = from; p < w->read_pos; p++) ahead += s->m->chunks[at_pos(w, p)].len;
+    while (w->n_stream && w->read_pos < target) {
+        uint32_t c = at_pos(w, w->read_pos);
+        if (ahead + s->m->chunks[c].len > bytes || !find_room(s, c, &begin)) return 0;
+        ahead += s->m->chunks[c].len;
+        int r = read_next(s, c, begin);
         if (r < 0) return r;
     }
     return 0;
@@ -124,16 +173,26 @@ int ps_weights_ahead(struct ps_sched *s, uint64_t target)
 
 int ps_weights_begin(struct ps_sched *s, uint32_t group)
 {
-    return ps_weights_ahead(s, s->w.free_pos + s->w.in_group[group]);
+    uint64_t end = s->w.free_pos + s->w.in_group[group];
+    int r = read_ahead(s, end, end, UINT64_MAX);
+    assert(r < 0 || s->w.read_pos >= end); /* the plan's ring holds the largest group */
+    return r;
 }
 
 int ps_weights_spread(struct ps_sched *s, uint32_t group, uint32_t part, uint32_t parts)
 {
-    uint64_t own = s->w.in_group[group], spare = s->d->ring_slots - own;
-    return ps_weights_ahead(s, s->w.free_pos + own + spare * (part + 1) / parts);
+    uint64_t end = s->w.free_pos + s->w.in_group[group];
+    return read_ahead(s, UINT64_MAX, end, s->d->ring_bytes * (part + 1) / parts);
 }
 
-void ps_weights_end(struct ps_sched *s, uint32_t group) { s->w.free_pos += s->w.in_group[group]; }
+void ps_weights_end(struct ps_sched *s, uint32_t group)
+{
+    struct ps_weights *w = &s->w;
+    for (uint32_t i = 0; i < w->in_group[group]; i++, w->free_pos++) {
+        w->past[w->past_end % w->n_stream] = w->place[at_pos(w, w->free_pos)];
+        w->past_end++;
+    }
+}
 
 const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
                                                  enum ps_role role)
