@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/checkpoint/inspect.h"
+#include "engine/base/ps_json.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/convert.h"
 #include <fcntl.h>
@@ -290,6 +291,7 @@ int ps_inspect_model(const char *path, bool verify, json_t **ret, struct ps_deta
                                           "tokenizer" };
     struct stat st;
     if (stat(path, &st) < 0) return ps_fail(dt, -errno, "%s: %s", path, strerror(errno));
+    uint64_t failed = ps_json_failures();
     struct report r = { .o = json_object() };
     set(&r, r.o, "path", any_text(path));
     for (size_t i = 0; i < PS_ARRAY_LEN(fields); i++) set(&r, r.o, fields[i], json_null());
@@ -301,6 +303,7 @@ int ps_inspect_model(const char *path, bool verify, json_t **ret, struct ps_deta
         e = ps_pack_is(path) ? packed(&r, path, verify, dt) : folder(&r, path, dt);
     else
         e = n > 5 && !strcmp(path + n - 5, ".json") ? config(&r, path, dt) : weights(&r, path, dt);
+    r.oom |= ps_json_failures() != failed; /* a text that was shown otherwise for want of memory */
     if (e == 0 && r.oom) e = ps_fail(dt, -ENOMEM, "out of memory for the report");
     if (e < 0)
         json_decref(r.o);

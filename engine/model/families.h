@@ -2,8 +2,8 @@
 /* What a model family gives: how its config.json reads, its tensors, its steps. model.c has the table. */
 #ifndef PS_FAMILIES_H
 #define PS_FAMILIES_H
+#include "engine/base/ps_json.h"
 #include "engine/model/model.h"
-#include <jansson.h>
 
 /* Fields of a config, with errors that name file and field. */
 struct ps_config {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CONFIG_BYTES_MAX = 1 << 20, CONFIG_DEPTH_MAX = 32 };
+enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 static int field_type(const struct ps_config *c, const char *field, const char *want)
 {
@@ -54,28 +54,6 @@ int ps_config_id(const struct ps_config *c, const char *field, uint32_t vocab, i
         id = json_integer_value(v);
     *ret = id >= 0 && id < (int64_t) vocab ? (int32_t) id : -1;
     return 0;
-}
-
-/* jansson recurses for nested values, up to 2048 deep; nothing like that belongs in a config. */
-static bool too_deep(const char *s, size_t n)
-{
-    int depth = 0;
-    bool str = false;
-    for (size_t i = 0; i < n; i++) {
-        if (str) {
-            if (s[i] == '\\')
-                i++;
-            else if (s[i] == '"')
-                str = false;
-        } else if (s[i] == '"') {
-            str = true;
-        } else if (s[i] == '{' || s[i] == '[') {
-            if (++depth > CONFIG_DEPTH_MAX) return true;
-        } else if (s[i] == '}' || s[i] == ']') {
-            depth--;
-        }
-    }
-    return false;
 }
 
 static int config_dtype(const struct ps_config *c, enum ps_dtype *ret)
@@ -173,20 +151,11 @@ int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_sha
 {
     if (len > CONFIG_BYTES_MAX)
         return ps_fail(dt, -EFBIG, "%s: a config of more than 1 MiB is not plausible", path);
-    if (too_deep(json, len))
-        return ps_fail(dt, -PS_EFORMAT, "%s: nested more than %d deep", path, CONFIG_DEPTH_MAX);
-    json_error_t e = { 0 }; /* jansson does not always fill it */
-    json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &e);
-    if (!root) {
-        /* Where an allocation fails inside its lexer, jansson leaves the error empty, or calls it bad syntax. */
-        if (json_error_code(&e) == json_error_out_of_memory || !e.text[0])
-            return ps_fail(dt, -ENOMEM, "out of memory for %s", path);
-        return ps_fail(dt, -PS_EFORMAT, "%s:%d:%d: not valid JSON: %s", path, e.line, e.column,
-                       e.text);
-    }
+    json_t *root;
+    int r = ps_json_object(json, len, path, &root, dt);
+    if (r < 0) return r;
     struct ps_config c = { root, path, dt };
-    int r = json_is_object(root) ? shape_from(&c, ret)
-                                 : ps_fail(dt, -PS_EFORMAT, "%s: not a JSON object", path);
+    r = shape_from(&c, ret);
     json_decref(root);
     return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tokenizer/tok_json.h"
 #include "engine/base/ps_mem.h"
-#include <pthread.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,48 +15,18 @@ int tok_source_fail(const struct tok_source *s, int file, int err, const char *f
     return ps_fail(s->dt, err, "%s/%s: %s", s->fs->folder, tok_file_name[file], text);
 }
 
-/* jansson's lexer goes on when its buffer cannot grow: the text is then short of a byte, and nobody is told. So its allocator, as long as
- * that is libc's, is replaced by one that remembers a failure. Blocks from before and after are freed alike. */
-static _Thread_local bool json_lost;
-static pthread_once_t json_once = PTHREAD_ONCE_INIT;
-
-static void *json_get(size_t n)
-{
-    void *p = ps_calloc(1, n);
-    if (!p) json_lost = true;
-    return p;
-}
-
-static void json_setup(void)
-{
-    json_malloc_t get;
-    json_free_t put;
-    json_get_alloc_funcs(&get, &put);
-    if (get == malloc && put == free) json_set_alloc_funcs(json_get, free);
-}
-
 static int parse(struct tok_source *s, int file)
 {
     const struct tok_file *f = &s->fs->f[file];
+    char path[PATH_MAX];
     if (!f->data) return 0;
-    json_error_t e = { 0 };
-    (void) pthread_once(&json_once, json_setup);
-    json_lost = false;
-    s->root[file] = json_loadb(f->data, f->len, JSON_REJECT_DUPLICATES, &e);
-    if (json_lost) return -ENOMEM;
-    if (!s->root[file]) {
-        /* Where one of its allocations fails, jansson may say nothing at all. */
-        if (!e.text[0] || json_error_code(&e) == json_error_out_of_memory) return -ENOMEM;
-        return ps_fail(s->dt, -PS_EFORMAT, "%s/%s:%d: %s", s->fs->folder, tok_file_name[file],
-                       e.line, e.text);
-    }
-    if (!json_is_object(s->root[file]))
-        return tok_source_fail(s, file, -PS_EFORMAT, "expected a JSON object");
-    return 0;
+    (void) snprintf(path, sizeof path, "%s/%s", s->fs->folder, tok_file_name[file]);
+    return ps_json_object(f->data, f->len, path, &s->root[file], s->dt);
 }
 
 int tok_source_open(const struct tok_files *fs, struct tok_source *ret, struct ps_detail *dt)
 {
+    (void) ps_json_failures();
     *ret = (struct tok_source) { .fs = fs, .dt = dt, .seen = json_object() };
     int r = ret->seen ? 0 : -ENOMEM;
     for (int i = 0; i < TOK__FILES && r >= 0; i++)

@@ -2,8 +2,8 @@
 /* A tokenizer's JSON files through jansson, and what they say about added tokens, before the tables exist. */
 #ifndef PS_TOK_JSON_H
 #define PS_TOK_JSON_H
+#include "engine/base/ps_json.h"
 #include "engine/tokenizer/tok_impl.h"
-#include <jansson.h>
 
 /* An added token still without its place. */
 struct tok_pending {

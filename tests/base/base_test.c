@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/ps_dtype.h"
+#include "engine/base/ps_json.h"
+#include "engine/base/ps_mem.h"
 #include "ps_cmocka.h"
 #include <math.h>
+#include <string.h>
+
+/* Longer than the lexer's first buffer. */
+#define LONG "0123456789 0123456789 0123456789 0123456789 0123456789"
 
 static void error_names(void **state)
 {
@@ -72,6 +78,51 @@ static void dtype_names(void **state)
     assert_int_equal(t, PS_BF16);
 }
 
+static int read_json(const char *s, struct ps_detail *dt)
+{
+    json_t *o = NULL;
+    int r = ps_json_object(s, strlen(s), "f.json", &o, dt);
+    if (!r) assert_string_equal(json_string_value(json_object_get(o, "a")), LONG);
+    json_decref(o);
+    return r;
+}
+
+static void json_is_an_object_of_bounded_depth(void **state)
+{
+    static const char *const bad[][2] = { { "[]", "f.json: expected a JSON object" },
+                                          { "{\"a\": 1,\n\"a\": 2}", "f.json:2" },
+                                          { "{\"a\": 1}x", "f.json:1" },
+                                          { "", "f.json:1" },
+                                          { "\n[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+                                            "f.json:2: nested" } };
+    struct ps_detail dt;
+    for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++) {
+        assert_err(read_json(bad[i][0], &dt), PS_EFORMAT);
+        assert_non_null(strstr(dt.text, bad[i][1]));
+    }
+    assert_ok(read_json(
+        "{\"b\": \"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[\", \"a\": \"" LONG "\"}", &dt));
+}
+
+/* jansson would give a shorter text when its buffer cannot grow. */
+static void json_notices_every_allocation(void **state)
+{
+    struct ps_detail dt;
+    for (uint64_t nth = 1;; nth++) {
+        assert_true(nth < 1000);
+        ps_mem_fault_arm(nth);
+        int r = read_json("{\"a\": \"" LONG "\", \"" LONG "\": [1, 2.5, null]}", &dt);
+        int hit = ps_mem_fault_hit();
+        ps_mem_fault_arm(0);
+        if (!hit) {
+            assert_ok(r);
+            assert_true(nth > 10);
+            break;
+        }
+        assert_err(r, ENOMEM);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -81,6 +132,8 @@ int main(void)
         cmocka_unit_test(odd_rounding_hides_no_tie),
         cmocka_unit_test(bf16_rounds_to_nearest_even),
         cmocka_unit_test(dtype_names),
+        cmocka_unit_test(json_is_an_object_of_bounded_depth),
+        cmocka_unit_test(json_notices_every_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
