@@ -18,7 +18,7 @@ struct io {
     struct ps_cpu *cpu;
     struct ps_lane *lane;
     struct dir dir[N_DIRS];
-    unsigned turn, n_free, n_pending, in_flight;
+    unsigned turn, n_free, n_pending;
 };
 
 static struct ps_slot *slot_of(struct io *s, const struct dir *d, uint64_t i)
@@ -85,7 +85,7 @@ static void finish(struct io *s, struct ps_io *io)
         ps_io_failed(&dt, s->cpu->cfg.store, &t->task, io, (int) io->res);
         ps_cpu_fail(s->cpu, (int) io->res, &dt);
     }
-    t->ios--;
+    if (t->ios) t->ios--; /* store_broke() gave up on it otherwise */
     s->cpu->free_ios[s->n_free++] = io;
 }
 
@@ -110,7 +110,6 @@ static void fill(struct io *s)
         c->pending[i]->res = r;
         finish(s, c->pending[i]);
     }
-    if (r > 0) s->in_flight += gone;
     s->n_pending -= gone;
     for (unsigned i = 0; i < s->n_pending; i++) c->pending[i] = c->pending[i + gone];
 }
@@ -158,7 +157,6 @@ static void store_broke(struct io *s, int err)
     for (int i = 0; i < N_DIRS; i++)
         for (uint64_t k = s->dir[i].done; k < s->dir[i].next; k++)
             slot_of(s, &s->dir[i], k)->ios = 0;
-    s->in_flight = 0;
     (void) nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
 }
 
@@ -187,7 +185,6 @@ void *ps_cpu_io_main(void *arg)
             continue;
         }
         for (int i = 0; i < n; i++) finish(&s, done[i]);
-        s.in_flight -= (unsigned) n;
     }
     unpublish(&s);
     return NULL;
