@@ -321,10 +321,11 @@ int ps_report_write(const struct ps_report *r, const char *path, struct ps_detai
     ps_auto_close int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return ps_fail(dt, -errno, "--report: %s: cannot open: %s", tmp, ps_err_str(errno));
     int e = ps_jout_init(&o, fd, 0, 16 << 10);
-    if (e < 0) return e;
-    put_all(r, &o);
-    e = ps_jout_flush(&o);
-    ps_jout_done(&o);
+    if (!e) {
+        put_all(r, &o);
+        e = ps_jout_flush(&o);
+        ps_jout_done(&o);
+    }
     if (!e && rename(tmp, path) < 0) e = -errno;
     if (e < 0) {
         (void) unlink(tmp);
