@@ -53,6 +53,11 @@ static void phase(const struct work *w, enum ps_job_phase ph, uint64_t done)
 
 static int open_input(struct work *w)
 {
+    if (!w->cfg->tok && w->cfg->defaults.n_stop)
+        return ps_fail(
+            w->dt, -PS_EUSAGE,
+            "--stop: the model has no tokenizer files, so there is no text to find it in; "
+            "\"stop_token_ids\" in the requests would work");
     int r = ps_input_open(w->cfg->input, w->cfg->output, w->cfg->stop, &w->in_fd, w->dt);
     if (r < 0) return r;
     if (fstat(w->in_fd, &w->in_stat) < 0) return -errno;

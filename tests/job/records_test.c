@@ -368,6 +368,9 @@ static void model_without_tokenizer(void **state)
     assert_string_equal(text_of(c), "");
     assert_int_equal(json_array_size(json_object_get(c, "token_ids")), 16);
     json_decref(c);
+    t.cfg.defaults.stop[t.cfg.defaults.n_stop++] = (struct ps_jstr) { (char[]) { "x" }, 1 };
+    assert_err(tj_run(&t), PS_EUSAGE); /* and not silently without effect */
+    assert_non_null(strstr(t.dt.text, "--stop"));
     tj_end(&t);
 }
 
