@@ -73,22 +73,24 @@ static int summarise(const char *path, struct summary *s)
     return r < 0 ? r : s->records ? 0 : -PS_EFORMAT;
 }
 
-static void print_summary(const struct args *a, const struct summary *s)
+static int print_summary(const struct args *a, const struct summary *s)
 {
     uint64_t ok = s->records - s->failed;
     if (a->json) {
+        json_t *path = json_string(a->path); /* a name that is not UTF-8 has none in JSON */
         json_t *j = json_pack(
-            "{s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "path", a->path, "kind",
-            "results", "job", json_sprintf("%016" PRIx64, s->job), "records",
-            (json_int_t) s->records, "failed", (json_int_t) s->failed, "stopped",
-            (json_int_t) s->stopped, "prompt_tokens", (json_int_t) s->prompt_tokens,
-            "generated_tokens", (json_int_t) s->generated_tokens, "longest_prompt",
-            (json_int_t) s->longest_prompt, "longest_generated", (json_int_t) s->longest_generated,
-            "bytes", (json_int_t) s->bytes, "other_lines", s->foreign);
-        (void) json_dumpf(j, stdout, JSON_INDENT(1));
+            "{s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "path",
+            path ? path : json_null(), "kind", "results", "job",
+            json_sprintf("%016" PRIx64, s->job), "records", (json_int_t) s->records, "failed",
+            (json_int_t) s->failed, "stopped", (json_int_t) s->stopped, "prompt_tokens",
+            (json_int_t) s->prompt_tokens, "generated_tokens", (json_int_t) s->generated_tokens,
+            "longest_prompt", (json_int_t) s->longest_prompt, "longest_generated",
+            (json_int_t) s->longest_generated, "bytes", (json_int_t) s->bytes, "other_lines",
+            s->foreign);
+        int r = !j ? -ENOMEM : json_dumpf(j, stdout, JSON_INDENT(1)) < 0 ? -EIO : 0;
         (void) putchar('\n');
         json_decref(j);
-        return;
+        return r;
     }
     (void) printf("%s: results of job %016" PRIx64 "\n", a->path, s->job);
     (void) printf("  records           %" PRIu64 ", of which %" PRIu64 " failed\n", s->records,
@@ -100,6 +102,7 @@ static void print_summary(const struct args *a, const struct summary *s)
     (void) printf("  generated tokens  %" PRIu64 " (longest %" PRIu64 ")\n", s->generated_tokens,
                   s->longest_generated);
     if (s->foreign) (void) printf("  some lines are no records of penstock\n");
+    return 0;
 }
 
 static int inspect_model(const struct args *a, struct ps_detail *dt)
@@ -137,8 +140,8 @@ int ps_cmd_inspect(int argc, char **argv)
     struct stat st;
     (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
     if (!stat(a.path, &st) && S_ISREG(st.st_mode) && !summarise(a.path, &s)) {
-        print_summary(&a, &s);
-        return PS_EXIT_OK;
+        int e = print_summary(&a, &s);
+        return e < 0 ? ps_say_error(e, &dt) : PS_EXIT_OK;
     }
     int r = inspect_model(&a, &dt);
     return r < 0 ? ps_say_error(r, &dt) : r ? PS_EXIT_FAILED : PS_EXIT_OK;
