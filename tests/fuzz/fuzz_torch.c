@@ -25,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     char path[64];
     ps_auto_close int fd = fuzz_file(data, size, path, sizeof path);
+    (void) fd;
     ps_auto_src struct ps_src *s = NULL;
     int r = ps_src_open_file(path, &s, &dt);
     for (size_t i = 0; r == 0 && i < s->n_tensors; i++)
