@@ -77,7 +77,7 @@ static uint64_t ring_bytes(const struct ps_packed *m, const uint8_t *tier, uint3
     }
     if (!all) return 0;
     uint64_t ahead = PS_ROUND_UP(prefetch * (all / groups), (uint64_t) PS_PACK_ALIGN);
-    return most + m->chunk_bytes + max64(ahead, m->chunk_bytes);
+    return min64(most + m->chunk_bytes + max64(ahead, m->chunk_bytes), 2 * all);
 }
 
 /* ---- placement */

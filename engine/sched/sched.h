@@ -53,8 +53,7 @@ struct ps_ring_chunk {
 struct ps_weights {
     struct ps_buf *resident;     /* [n_chunks], used for resident ones */
     struct ps_ring_chunk *place; /* [n_chunks], where a streamed chunk was last read to */
-    struct ps_ring_chunk
-        *past; /* queue of up to n_stream: what was used up and may still be in somebody's hands */
+    struct ps_ring_chunk *past;  /* queue: what was used up and may still be in somebody's hands */
     struct ps_buf file;
     uint32_t *stream;   /* streamed chunks in order; the order repeats for ever */
     uint32_t *in_group; /* [layers + 1] streamed chunks of a group */

@@ -8,6 +8,13 @@
 #include <assert.h>
 #include <stdatomic.h>
 
+/* A ring of at most twice all streamed bytes has at most this many chunks in it, whole or in part, counting old ones. */
+enum { PAST_EXTRA = 4 };
+static uint64_t past_size(const struct ps_weights *w)
+{
+    return 2 * (uint64_t) w->n_stream + PAST_EXTRA;
+}
+
 static struct ps_buf chunk_buf(void *p, uint64_t len)
 {
     return (struct ps_buf) { .where = PS_HOST, .kind = PS_KIND_WEIGHTS, .p = p, .len_bytes = len };
@@ -29,7 +36,7 @@ int ps_weights_init(struct ps_sched *s)
     uint32_t n = s->m->n_chunks, groups = s->shape->layers + 1;
     w->resident = ps_calloc(n, sizeof *w->resident);
     w->place = ps_calloc(n, sizeof *w->place);
-    w->past = ps_calloc(n, sizeof *w->past);
+    w->past = ps_calloc(2 * (size_t) n + PAST_EXTRA, sizeof *w->past);
     w->stream = ps_calloc(n, sizeof *w->stream);
     w->in_group = ps_calloc(groups, sizeof *w->in_group);
     w->by_role = ps_calloc((size_t) groups * PS_W__COUNT, sizeof *w->by_role);
@@ -135,7 +142,7 @@ static void inherit(struct ps_weights *w, struct ps_buf *b, uint64_t begin, uint
                     uint64_t ring)
 {
     for (; w->past_begin < w->past_end; w->past_begin++) {
-        const struct ps_ring_chunk *old = &w->past[w->past_begin % w->n_stream];
+        const struct ps_ring_chunk *old = &w->past[w->past_begin % past_size(w)];
         if (old->begin + ring >= end) break;
         b->read[old->buf.wrote_q] = max64(b->read[old->buf.wrote_q], old->buf.wrote);
         for (int q = 0; q < PS_Q__COUNT; q++) b->read[q] = max64(b->read[q], old->buf.read[q]);
@@ -189,8 +196,9 @@ void ps_weights_end(struct ps_sched *s, uint32_t group)
 {
     struct ps_weights *w = &s->w;
     for (uint32_t i = 0; i < w->in_group[group]; i++, w->free_pos++) {
-        w->past[w->past_end % w->n_stream] = w->place[at_pos(w, w->free_pos)];
+        w->past[w->past_end % past_size(w)] = w->place[at_pos(w, w->free_pos)];
         w->past_end++;
+        assert(w->past_end - w->past_begin <= past_size(w));
     }
 }
 

@@ -6,7 +6,7 @@
 static const char config[] = "{\"model_type\": \"opt\", \"activation_function\": \"relu\", "
                              "\"do_layer_norm_before\": %s, \"ffn_dim\": 100, "
                              "\"hidden_size\": 48, \"max_position_embeddings\": 128, "
-                             "\"num_attention_heads\": 3, \"num_hidden_layers\": 3, "
+                             "\"num_attention_heads\": 3, \"num_hidden_layers\": %d, "
                              "\"vocab_size\": 257, \"word_embed_proj_dim\": %d, \"bos_token_id\": "
                              "2, \"eos_token_id\": 2, \"pad_token_id\": 1, "
                              "\"torch_dtype\": \"float16\"}";
@@ -45,7 +45,8 @@ void sj_open(struct sj *j, bool norm_before)
     char path[128], text[1024];
     *j = (struct sj) { .dir = "/tmp/ps-sched-XXXXXX" };
     assert_non_null(mkdtemp(j->dir));
-    snprintf(text, sizeof text, config, norm_before ? "true" : "false", norm_before ? 48 : 20);
+    snprintf(text, sizeof text, config, norm_before ? "true" : "false", norm_before ? 3 : 1,
+             norm_before ? 48 : 20);
     snprintf(path, sizeof path, "%s/config.json", j->dir);
     FILE *f = fopen(path, "w");
     assert_non_null(f);

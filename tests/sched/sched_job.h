@@ -27,7 +27,7 @@ struct sj {
     struct ps_run_stats run;
 };
 
-/* norm_before: OPT's usual form, else OPT-350M's. Fails the test when the model cannot be made. */
+/* norm_before: OPT's usual form in 3 layers, else OPT-350M's in one. Fails the test when the model cannot be made. */
 void sj_open(struct sj *j, bool norm_before);
 void sj_close(struct sj *j);
 /* A wish with everything on the host, one micro-batch of 4. */
