@@ -13,7 +13,7 @@ import argparse, glob, json, os, re, shutil, subprocess, sys, threading, time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OUT = os.path.join(TOP, "build-ci")
 SAN_ENV = {
-    "ASAN_OPTIONS": "strict_string_checks=1:detect_stack_use_after_return=1:protect_shadow_gap=0",
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1:protect_shadow_gap=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1",
     "ASAN_SYMBOLIZER_PATH": "/usr/bin/llvm-symbolizer-14",
