@@ -58,9 +58,9 @@ int ps_kv_init(struct ps_sched *s)
     uint32_t hosts = 0;
     for (uint32_t k = 0; k < mbs; k++) {
         bool disk = on_disk(s->d->hidden_tier, k);
-        uint8_t *p = (uint8_t *) s->l.hidden + (disk ? 0 : hosts++) * hidden;
         s->mb[k].hidden =
-            disk ? file(PS_KIND_HIDDEN, off, hidden) : host(PS_KIND_HIDDEN, p, hidden);
+            disk ? file(PS_KIND_HIDDEN, off, hidden)
+                 : host(PS_KIND_HIDDEN, (uint8_t *) s->l.hidden + hosts++ * hidden, hidden);
         off += disk ? hidden : 0;
     }
     for (uint32_t i = 0; i < s->d->hidden_ring; i++)
