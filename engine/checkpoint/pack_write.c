@@ -196,7 +196,8 @@ static int take_room(const struct run *run, uint64_t bytes, struct ps_detail *dt
     if (fstatvfs(run->fd, &vfs) == 0 && vfs.f_blocks) {
         uint64_t room = (uint64_t) vfs.f_bavail * vfs.f_frsize;
         if (room < bytes)
-            return ps_fail(dt, -ENOSPC, "%s: %.1f MiB are needed, the disk has %.1f MiB free",
+            return ps_fail(dt, -ENOSPC,
+                           "%s: no space left: %.1f MiB are needed, the disk has %.1f MiB free",
                            run->path, (double) bytes / 1048576, (double) room / 1048576);
     }
     int r;

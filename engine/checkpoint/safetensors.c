@@ -29,13 +29,18 @@ struct st {
     uint32_t file;
     struct ps_jcur c;
     struct ps_detail *dt;
-    size_t first; /* index of this file's first tensor */
+    size_t first;     /* index of this file's first tensor */
+    const char *name; /* of the tensor whose entry is being read; NULL outside of entries */
 };
 
 static int syntax(struct st *s)
 {
-    return ps_fail(s->dt, -PS_EFORMAT, "%s: header, byte %zu: %s", s->f->path,
-                   8 + ps_jcur_at(&s->c), s->c.err ? s->c.err : "malformed");
+    const char *err = s->c.err ? s->c.err : "malformed";
+    size_t at = 8 + ps_jcur_at(&s->c);
+    if (s->name)
+        return ps_fail(s->dt, -PS_EFORMAT, "%s: tensor %.200s: header, byte %zu: %s", s->f->path,
+                       s->name, at, err);
+    return ps_fail(s->dt, -PS_EFORMAT, "%s: header, byte %zu: %s", s->f->path, at, err);
 }
 
 static int metadata(struct st *s)
@@ -177,8 +182,12 @@ static int cover(struct st *s)
             return ps_fail(s->dt, -PS_EFORMAT, "%s: tensors %.200s and %.200s overlap", s->f->path,
                            order[i - 1]->name, order[i]->name);
         if (order[i]->off > at)
-            return ps_fail(s->dt, -PS_EFORMAT, "%s: a gap of %llu bytes before tensor %.200s",
-                           s->f->path, (unsigned long long) (order[i]->off - at), order[i]->name);
+            return ps_fail(
+                s->dt, -PS_EFORMAT,
+                "%s: a gap of %llu bytes between tensor %.200s and tensor %.200s: is the "
+                "entry of a tensor missing?",
+                s->f->path, (unsigned long long) (order[i]->off - at),
+                i ? order[i - 1]->name : "(none)", order[i]->name);
         at += order[i]->bytes;
     }
     if (at != s->f->size)
@@ -203,7 +212,9 @@ static int header(struct st *s, uint64_t len)
     if (ps_jcur_open(&s->c, '{') < 0) return syntax(s);
     while ((r = ps_jcur_key(&s->c, &key)) > 0) {
         if (strcmp(key, "__metadata__") != 0) {
+            s->name = key;
             r = tensor(s, key);
+            s->name = NULL;
         } else if (meta) {
             s->c.err = "__metadata__ is there twice";
             r = syntax(s);

@@ -128,6 +128,6 @@ def test_offload_disk_full(t):
 @alone
 def test_convert_disk_full(t):
     with Small(t, "1m") as s:
-        r = t.run("convert", t.hf("demo-opt"), os.path.join(s.path, "packed"), rc=1).says("free")
+        r = t.run("convert", t.hf("demo-opt"), os.path.join(s.path, "packed"), rc=1).says("space")
         t.check(not os.path.exists(os.path.join(s.path, "packed")), "there is something under DST")
         t.check(all(x in r.err for x in os.listdir(s.path)), f"left and not named: {os.listdir(s.path)}")
