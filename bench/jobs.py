@@ -39,11 +39,14 @@ class Limit:
         if not limit:
             self.kind = "none"
             return
-        for root, file, kind in (("/sys/fs/cgroup", "memory.max", "cgroup v2"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "cgroup v1")):
+        for root, mark, file, kind in (("/sys/fs/cgroup", "cgroup.controllers", "memory.max", "cgroup v2"),
+                                       ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.limit_in_bytes", "cgroup v1")):
+            if not os.path.exists(f"{root}/{mark}"):
+                continue                            # a plain folder would take the file and limit nothing
             d = f"{root}/penstock-bench-{os.getpid()}"
             try:
                 os.mkdir(d)
-                with open(f"{d}/{file}", "w") as f:
+                with open(f"{d}/{file}", "r+") as f:
                     f.write(str(limit))
                 self.dir, self.kind = d, kind
                 return
@@ -53,7 +56,7 @@ class Limit:
 
     def enter(self):
         if self.dir:
-            with open(f"{self.dir}/cgroup.procs", "w") as f:
+            with open(f"{self.dir}/cgroup.procs", "r+") as f:
                 f.write(str(os.getpid()))
 
     def close(self):
