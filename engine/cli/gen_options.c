@@ -340,6 +340,8 @@ static error_t job_value(struct argp_state *st, int key, char *arg, struct ps_ge
     case ARGP_KEY_END:
         if (!j->input) argp_error(st, "MODEL and INPUT are expected");
         if (!j->output || !*j->output) argp_error(st, "-o OUTPUT is expected");
+        if (!strcmp(j->output, "-"))
+            argp_error(st, "-o -: results are renamed into place, which needs a file's name");
         break;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -2,6 +2,7 @@
 #include "engine/job/input.h"
 #include "engine/base/ps_mem.h"
 #include "engine/job/jout.h"
+#include "engine/job/places.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,24 +10,6 @@
 #include <sys/stat.h>
 
 enum { STAGE_BUF = 1 << 20 };
-
-static int not_same(const struct stat *in, const char *input, const char *output,
-                    struct ps_detail *dt)
-{
-    static const char *const suffix[] = { "", ".part", ".journal", ".sorted" };
-    for (size_t i = 0; i < PS_ARRAY_LEN(suffix); i++) {
-        size_t n = strlen(output) + 16;
-        struct stat st;
-        ps_auto_free char *name = ps_calloc(1, n);
-        if (!name) return -ENOMEM;
-        (void) snprintf(name, n, "%s%s", output, suffix[i]);
-        if (!stat(name, &st) && st.st_dev == in->st_dev && st.st_ino == in->st_ino)
-            return ps_fail(dt, -PS_EUSAGE,
-                           "INPUT %s and %s are the same file; give OUTPUT another name", input,
-                           name);
-    }
-    return 0;
-}
 
 static int stage(int in, const char *input, const char *output, const volatile sig_atomic_t *stop,
                  int *ret_fd, struct ps_detail *dt)
@@ -55,9 +38,9 @@ static int stage(int in, const char *input, const char *output, const volatile s
     return 0;
 }
 
-int ps_input_open(const char *input, const char *output, const volatile sig_atomic_t *stop,
-                  int *ret_fd, struct ps_detail *dt)
+int ps_input_open(const struct ps_job_cfg *cfg, int *ret_fd, struct ps_detail *dt)
 {
+    const char *input = cfg->input;
     bool is_stdin = !strcmp(input, "-");
     if (is_stdin) input = "stdin";
     ps_auto_close int fd =
@@ -67,10 +50,11 @@ int ps_input_open(const char *input, const char *output, const volatile sig_atom
         return ps_fail(dt, -errno, "INPUT %s: cannot open: %s", input, ps_err_str(errno));
     if (S_ISDIR(st.st_mode))
         return ps_fail(dt, -EISDIR, "INPUT %s is a folder; a file of requests was expected", input);
-    int r = not_same(&st, input, output, dt);
+    int r = ps_places_check(cfg, &st, dt);
     if (r < 0) return r;
     /* A regular file on stdin may stand behind its start: what was read from it is not the job's. */
-    if (!S_ISREG(st.st_mode) || is_stdin) return stage(fd, input, output, stop, ret_fd, dt);
+    if (!S_ISREG(st.st_mode) || is_stdin)
+        return stage(fd, input, cfg->output, cfg->stop, ret_fd, dt);
     *ret_fd = PS_TAKE_FD(fd);
     return 0;
 }

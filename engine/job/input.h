@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PS_INPUT_H
 #define PS_INPUT_H
-#include "engine/base/ps_err.h"
-#include "engine/base/ps_util.h"
-#include <signal.h>
+#include "engine/job/job.h"
 
-/* A descriptor of INPUT that can be read twice: "-" and what is no regular file is copied into an unlinked file beside `output`
- * first. Refuses INPUT that is OUTPUT or one of its helpers, through links too. */
-int ps_input_open(const char *input, const char *output, const volatile sig_atomic_t *stop,
-                  int *ret_fd, struct ps_detail *dt) ps_must_check;
+/* A descriptor of INPUT that can be read twice: "-" and what is no regular file is copied into an unlinked file beside OUTPUT
+ * first, once the job's files were found to be apart (engine/job/places.h). */
+int ps_input_open(const struct ps_job_cfg *cfg, int *ret_fd, struct ps_detail *dt) ps_must_check;
 #endif

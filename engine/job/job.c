@@ -58,7 +58,7 @@ static int open_input(struct work *w)
             w->dt, -PS_EUSAGE,
             "--stop: the model has no tokenizer files, so there is no text to find it in; "
             "\"stop_token_ids\" in the requests would work");
-    int r = ps_input_open(w->cfg->input, w->cfg->output, w->cfg->stop, &w->in_fd, w->dt);
+    int r = ps_input_open(w->cfg, &w->in_fd, w->dt);
     if (r < 0) return r;
     if (fstat(w->in_fd, &w->in_stat) < 0) return -errno;
     r = ps_ident_make(w->cfg, w->in_fd, &w->ident, w->dt);

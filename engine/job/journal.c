@@ -3,6 +3,7 @@
 #include "engine/base/ps_mem.h"
 #include "engine/job/jscan.h"
 #include "engine/job/lines.h"
+#include "engine/job/places.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +16,9 @@ enum { JOURNAL_BUF = 16 << 10, VERSION = 1 };
 static int open_locked(const char *path, int *ret, struct ps_detail *dt)
 {
     for (;;) {
-        ps_auto_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        if (fd < 0) return ps_fail(dt, -errno, "%s: cannot open: %s", path, ps_err_str(errno));
+        ps_auto_close int fd = -1;
+        int r = ps_places_open(path, 0, &fd, dt);
+        if (r < 0) return r;
         struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
         if (fcntl(fd, F_SETLK, &l) < 0) {
             int e = errno;

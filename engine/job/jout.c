@@ -35,8 +35,7 @@ int ps_pread_all(int fd, void *p, size_t n, uint64_t off)
     return 0;
 }
 
-/* The folder of a path, cut from a copy that the caller frees. */
-static int folder_of(const char *path, char **ret)
+int ps_folder_of(const char *path, char **ret)
 {
     size_t n = strlen(path);
     char *p = ps_calloc(1, n + 2);
@@ -54,7 +53,7 @@ static int folder_of(const char *path, char **ret)
 int ps_sync_folder(const char *path)
 {
     ps_auto_free char *folder = NULL;
-    int r = folder_of(path, &folder);
+    int r = ps_folder_of(path, &folder);
     if (r < 0) return r;
     ps_auto_close int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return -errno;
@@ -65,7 +64,7 @@ int ps_sync_folder(const char *path)
 int ps_temp_beside(const char *path, struct ps_detail *dt)
 {
     ps_auto_free char *folder = NULL;
-    int r = folder_of(path, &folder);
+    int r = ps_folder_of(path, &folder);
     if (r < 0) return r;
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0) return fd;

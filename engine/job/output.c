@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/output.h"
 #include "engine/base/ps_mem.h"
+#include "engine/job/places.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -85,11 +86,6 @@ int ps_output_look(const struct ps_output *o, uint64_t job, struct ps_done *ret,
     struct stat st;
     if (stat(o->path, &st) < 0)
         return errno == ENOENT ? 0 : bad_file(dt, -errno, o->path, "cannot be looked at");
-    if (!S_ISREG(st.st_mode))
-        return ps_fail(
-            dt, -PS_EUSAGE,
-            "%s: OUTPUT is no regular file; results are renamed into place, which needs one",
-            o->path);
     ps_auto_close int fd = open(o->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return bad_file(dt, -errno, o->path, "cannot open");
     int r = count_records(fd, job, ret);
@@ -103,9 +99,9 @@ int ps_output_look(const struct ps_output *o, uint64_t job, struct ps_done *ret,
 
 static int open_part(const char *path, bool anew, struct ps_jout *o, struct ps_detail *dt)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : 0), 0666);
-    if (fd < 0) return bad_file(dt, -errno, path, "cannot open");
-    int r = ps_jout_init(o, fd, 0, PART_BUF);
+    int fd, r = ps_places_open(path, anew ? O_TRUNC : 0, &fd, dt);
+    if (r < 0) return r;
+    r = ps_jout_init(o, fd, 0, PART_BUF);
     o->fd = fd;
     return r;
 }
@@ -269,9 +265,10 @@ static int sort_into(struct ps_output *o, const struct ps_table *t, int fd,
 static int make_sorted(struct ps_output *o, const struct ps_table *t,
                        const volatile sig_atomic_t *stop, struct ps_detail *dt)
 {
-    ps_auto_close int fd = open(o->sorted, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return bad_file(dt, -errno, o->sorted, "cannot open");
-    int r = sort_into(o, t, fd, stop);
+    ps_auto_close int fd = -1;
+    int r = ps_places_open(o->sorted, O_TRUNC, &fd, dt);
+    if (r < 0) return r;
+    r = sort_into(o, t, fd, stop);
     if (r < 0) (void) unlink(o->sorted);
     if (r < 0 && r != -ECANCELED)
         return ps_fail(dt, r,

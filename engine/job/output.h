@@ -27,7 +27,7 @@ int ps_output_init(struct ps_output *o, const char *path, const char *dump) ps_m
 void ps_output_done(struct ps_output *o); /* closes; removes nothing */
 
 /* Looks at OUTPUT: 1 if it is there and of this job (with its counts), 0 if it is not there, -PS_ECONFLICT if it is something
- * else, -PS_EUSAGE if it is no regular file. */
+ * else. */
 int ps_output_look(const struct ps_output *o, uint64_t job, struct ps_done *ret,
                    struct ps_detail *dt) ps_must_check;
 /* Opens the part files for appending. Unless `anew`, takes in what is there: marks it done in the table, cuts off a torn end and what the

@@ -3,6 +3,7 @@
 #include "engine/base/ps_cpu.h"
 #include "engine/base/ps_mem.h"
 #include "engine/job/jout.h"
+#include "engine/job/places.h"
 #include "ps_config.h"
 #include <fcntl.h>
 #include <math.h>
@@ -318,9 +319,10 @@ int ps_report_write(const struct ps_report *r, const char *path, struct ps_detai
     ps_auto_free char *tmp = ps_calloc(1, n);
     if (!tmp) return -ENOMEM;
     (void) snprintf(tmp, n, "%s.tmp", path);
-    ps_auto_close int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return ps_fail(dt, -errno, "--report: %s: cannot open: %s", tmp, ps_err_str(errno));
-    int e = ps_jout_init(&o, fd, 0, 16 << 10);
+    ps_auto_close int fd = -1;
+    int e = ps_places_open(tmp, O_TRUNC, &fd, dt);
+    if (e < 0) return ps_fail_in(dt, e, "--report");
+    e = ps_jout_init(&o, fd, 0, 16 << 10);
     if (!e) {
         put_all(r, &o);
         e = ps_jout_flush(&o);

@@ -122,6 +122,47 @@ def test_other_jobs_output(t):
     t.run("generate", m, t.job([{"prompt": [2, 8]}], "b.jsonl"), "-o", "out.jsonl", rc=(1, 2)).says("--overwrite")
 
 
+FILES = ("in.jsonl", "out.jsonl", "out.jsonl.part", "out.jsonl.journal", "out.jsonl.sorted", "pipe", "null", "folder", "none/file")
+
+
+@cases(report="--report", dump="--dump-kv", trace="--trace")
+def test_files_apart(t, option):
+    """No file of a job may be another one's, a pipe or a device, or stand where nothing can be written: that is said before anything is done."""
+    m, job = t.model("pre-f16"), t.job([{"prompt": [2, 7]}])
+    os.mkfifo(t.path("pipe"))
+    os.mkdir(t.path("folder"))
+    os.symlink("/dev/null", t.path("null"))
+    os.symlink("in.jsonl", t.path("link"))
+    before = t.read("in.jsonl")
+    for name in FILES + ("link", t.path("in.jsonl"), "folder/../out.jsonl"):
+        there = sorted(os.listdir(t.dir))
+        t.run("generate", m, job, "-o", "out.jsonl", option, name, rc=(1, 2)).says(option, name)
+        t.eq((sorted(os.listdir(t.dir)), t.read("in.jsonl")), (there, before), f"{option} {name}: files")
+    t.run("generate", m, job, "-o", "out.jsonl", "--report", "x", "--dump-kv", "x.tmp", rc=2).says("--report", "--dump-kv", "same file")
+    t.generate(m, job, option, t.path("file"))
+    t.check(t.read("file"), "the file is written")
+
+
+@cases(part=".part", journal=".journal", sorted=".sorted", output="")
+def test_names_taken(t, suffix):
+    """What stands under a name that the job needs, and is no file of its own, is refused and left alone."""
+    m, job = t.model("pre-f16"), t.job(token_job(257, n=6))
+    name = "out.jsonl" + suffix
+    makers = {"folder": os.mkdir, "pipe": os.mkfifo, "link": lambda p: os.symlink("in.jsonl", p)}
+    if suffix in (".part", ".journal"):
+        makers["dangling link"] = lambda p: os.symlink("nowhere", p)
+    for kind, make in makers.items():
+        make(t.path(name))
+        before = t.read("in.jsonl")
+        t.run("generate", m, job, "-o", "out.jsonl", "--overwrite", "--no-resume", rc=2).says(name)
+        t.check(t.exists(name) and not os.path.isfile(t.path(name)) or kind == "link", f"the {kind} is still there")
+        t.eq((t.read("in.jsonl"), t.exists("nowhere")), (before, False), "INPUT and where the link points")
+        (os.rmdir if kind == "folder" else os.remove)(t.path(name))
+        for left in set(os.listdir(t.dir)) - {"in.jsonl"}:      # of a job that had begun
+            os.remove(t.path(left))
+    t.run("generate", m, job, "-o", "-", rc=2).says("-o -")
+
+
 def test_lock(t):
     job = long_job(t, 60, 60)
     p = t.start("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW)

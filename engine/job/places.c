@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/job/places.h"
+#include "engine/base/ps_mem.h"
+#include "engine/job/jout.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A file as it is told apart from others: what is there, or where it would be made. */
+struct place {
+    const char *what;
+    char *path;
+    dev_t dev;
+    ino_t ino;
+    const char *name; /* NULL: dev and ino are the file's, else its folder's */
+};
+
+static int find(struct place *p, struct ps_detail *dt)
+{
+    struct stat st;
+    ps_auto_free char *folder = NULL;
+    if (stat(p->path, &st) == 0) {
+        if (!S_ISREG(st.st_mode))
+            return ps_fail(dt, -PS_EUSAGE, "%s %s is there and no regular file; give another name",
+                           p->what, p->path);
+        p->dev = st.st_dev;
+        p->ino = st.st_ino;
+        return 0;
+    }
+    int r = ps_folder_of(p->path, &folder);
+    if (r < 0) return r;
+    if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
+        return ps_fail(dt, -ENOENT, "%s %s: its folder %s is not there", p->what, p->path, folder);
+    if (access(folder, W_OK | X_OK) < 0)
+        return ps_fail(dt, -errno, "%s %s: its folder %s cannot be written: %s", p->what, p->path,
+                       folder, ps_err_str(errno));
+    const char *slash = strrchr(p->path, '/');
+    p->dev = st.st_dev;
+    p->ino = st.st_ino;
+    p->name = slash ? slash + 1 : p->path;
+    return 0;
+}
+
+static bool same(const struct place *a, const struct place *b)
+{
+    if (a->dev != b->dev || a->ino != b->ino || !a->name != !b->name) return false;
+    return !a->name || !strcmp(a->name, b->name);
+}
+
+int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in, struct ps_detail *dt)
+{
+    const struct {
+        const char *what, *path, *suffix;
+    } files[] = {
+        { "OUTPUT", cfg->output, "" },         { "OUTPUT", cfg->output, ".part" },
+        { "OUTPUT", cfg->output, ".journal" }, { "OUTPUT", cfg->output, ".sorted" },
+        { "--report", cfg->report, "" },       { "--report", cfg->report, ".tmp" },
+        { "--dump-kv", cfg->dump_kv, "" },     { "--dump-kv", cfg->dump_kv, ".part" },
+        { "--trace", cfg->trace, "" },
+    };
+    struct place p[1 + PS_ARRAY_LEN(files)] = {
+        { .what = "INPUT", .dev = in->st_dev, .ino = in->st_ino }
+    };
+    size_t n = 1;
+    int r = 0;
+    for (size_t i = 0; !r && i < PS_ARRAY_LEN(files); i++) {
+        if (!files[i].path) continue;
+        size_t len = strlen(files[i].path) + 16;
+        struct place *q = &p[n++];
+        q->what = files[i].what;
+        q->path = ps_calloc(1, len);
+        if (!q->path) {
+            r = -ENOMEM;
+            break;
+        }
+        (void) snprintf(q->path, len, "%s%s", files[i].path, files[i].suffix);
+        r = find(q, dt);
+        for (size_t k = 0; !r && k + 1 < n; k++)
+            if (same(&p[k], q))
+                r = ps_fail(dt, -PS_EUSAGE,
+                            "%s %s and %s %s are the same file; give one of them another name",
+                            p[k].what, k ? p[k].path : cfg->input, q->what, q->path);
+    }
+    for (size_t k = 1; k < n; k++) free(p[k].path);
+    return r;
+}
+
+int ps_places_open(const char *path, int flags, int *ret_fd, struct ps_detail *dt)
+{
+    struct stat st;
+    ps_auto_close int fd =
+        open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0666);
+    if (fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO)
+        return ps_fail(dt, -errno, "%s: cannot open: %s", path, ps_err_str(errno));
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return ps_fail(
+            dt, -PS_EUSAGE,
+            "%s is there and no regular file, but this job keeps its results in a file of "
+            "that name; remove it or give another name",
+            path);
+    *ret_fd = PS_TAKE_FD(fd);
+    return 0;
+}
