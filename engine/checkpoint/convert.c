@@ -2,10 +2,12 @@
 /* From a checkpoint to a packed model. Everything that can be refused is refused before the destination's folder is made. */
 #include "engine/checkpoint/convert.h"
 #include "engine/base/ps_mem.h"
+#include "engine/checkpoint/crc32.h"
 #include "engine/checkpoint/elems.h"
 #include "engine/checkpoint/pack_write.h"
 #include "engine/model/slurp.h"
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -125,12 +127,39 @@ struct conv {
     const struct ps_src *src;
     struct ps_match m;
     enum ps_dtype to;
+    struct ps_crc32 crc;
+    struct conv_sum { /* of what was read of each tensor so far */
+        uint64_t read_bytes;
+        uint32_t crc;
+    } * sums;
+    pthread_mutex_t lock; /* sums */
 };
+
+/* Chunks come in any order, each byte of a tensor once: with the last one the sum is that of the whole. */
+static int check_crc(struct conv *c, uint32_t tensor, const char *bytes, uint64_t off, size_t len,
+                     struct ps_detail *dt)
+{
+    const struct ps_src_tensor *t = c->m.from[tensor];
+    if (!t->crc) return 0;
+    uint32_t crc = ps_crc32_shift(ps_crc32(&c->crc, bytes, len), t->bytes - off - len);
+    (void) pthread_mutex_lock(&c->lock);
+    struct conv_sum *s = &c->sums[tensor];
+    s->crc ^= crc;
+    s->read_bytes += len;
+    bool bad = s->read_bytes == t->bytes && s->crc != t->crc;
+    (void) pthread_mutex_unlock(&c->lock);
+    if (!bad) return 0;
+    return ps_fail(dt, -PS_ECORRUPT,
+                   "%s: tensor %s (%llu bytes at byte %llu) does not match its checksum: the file "
+                   "is damaged (an interrupted download or copy?)",
+                   c->src->files[t->file].path, t->name, (unsigned long long) t->bytes,
+                   (unsigned long long) t->off);
+}
 
 static int fill(void *ud, uint32_t tensor, uint64_t elem0, uint64_t n, void *dst, void *scratch,
                 struct ps_detail *dt)
 {
-    const struct conv *c = ud;
+    struct conv *c = ud;
     const struct ps_src_tensor *t = c->m.from[tensor];
     const struct ps_src_file *f = &c->src->files[t->file];
     const enum ps_dtype from = (enum ps_dtype) t->dtype;
@@ -138,6 +167,7 @@ static int fill(void *ud, uint32_t tensor, uint64_t elem0, uint64_t n, void *dst
     const char *bytes;
     int r = ps_src_read(f, scratch, n * eb, t->off + elem0 * eb, &bytes, dt);
     if (r < 0) return ps_fail_in(dt, r, "tensor %s", t->name);
+    if ((r = check_crc(c, tensor, bytes, elem0 * eb, n * eb, dt)) < 0) return r;
     size_t bad = ps_elems_convert(from, bytes, c->to, dst, n);
     if (bad == n) return 0;
     float v;
@@ -260,14 +290,16 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     if (r < 0 || (r = ps_shape_parse(json, config.len, path, &shape, dt)) < 0) return r;
     config.text = json;
     if ((r = ps_src_open(src, &s, dt)) < 0) return r;
-    struct conv c = { .src = s };
+    struct conv c = { .src = s, .lock = PTHREAD_MUTEX_INITIALIZER };
     if ((r = ps_match_make(&shape, s, src, &c.m, dt)) < 0) return r;
+    ps_crc32_init(&c.crc);
+    ps_auto_free struct conv_sum *sums = c.sums = ps_calloc(c.m.n, sizeof *sums);
     c.to = opt->dtype < 0 ? c.m.dtype : (enum ps_dtype) opt->dtype;
     ps_src_direct(s);
     warn_extra(&c, opt);
     ps_auto_pack struct ps_packed *p = ps_calloc(1, sizeof *p);
     struct ps_pack_head head = { 0 };
-    if (!p) r = ps_fail(dt, -ENOMEM, "out of memory");
+    if (!p || !sums) r = ps_fail(dt, -ENOMEM, "out of memory");
     if (r == 0) r = warn_vocab(&shape, src, opt, dt);
     if (r == 0) r = check_tied(&c, &shape, opt, dt);
     if (r == 0) r = ps_pack_layout(&shape, c.to, p, dt);

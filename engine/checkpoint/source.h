@@ -17,6 +17,7 @@ struct ps_src_tensor {
     uint64_t dims[PS_SRC_DIMS];
     uint64_t off, bytes; /* in the file */
     bool strided;        /* not row-major in its storage: cannot be read as is */
+    uint32_t crc;        /* CRC-32 of its bytes; 0: not known */
 };
 
 struct ps_src_file {

@@ -2,6 +2,7 @@
 /* PyTorch's .bin files: a zip archive NAME/ with data.pkl (the state dict), byteorder, and a data/KEY of raw elements for each
  * storage. A tensor is a storage, an offset, sizes and strides, so that tensors may share one. */
 #include "engine/base/ps_mem.h"
+#include "engine/checkpoint/crc32.h"
 #include "engine/checkpoint/pickle.h"
 #include "engine/checkpoint/source.h"
 #include "engine/checkpoint/zip.h"
@@ -117,6 +118,7 @@ static int add(void *ud, const struct ps_pickle_tensor *p, struct ps_detail *dt)
     t->strided = !is_contiguous(p);
     t->off = base + p->offset * types[k].bytes;
     t->bytes = t->strided ? 0 : numel * types[k].bytes;
+    if (t->bytes == e->bytes) t->crc = e->crc;
     return 0;
 }
 
@@ -196,8 +198,13 @@ static int read_pickle(struct reader *rd, struct ps_detail *dt)
     if (!pkl || !rd->f->text)
         return ps_fail(dt, -ENOMEM, "out of memory for the contents of %s", rd->f->path);
     if ((r = ps_src_pread(rd->f, pkl, len, off, dt)) < 0) return r;
+    struct ps_crc32 crc;
+    ps_crc32_init(&crc);
     rd->f->hash = XXH3_64bits(pkl, len);
-    return ps_pickle_read(pkl, len, rd->f->path, add, rd, dt);
+    r = ps_pickle_read(pkl, len, rd->f->path, add, rd, dt);
+    if (!e->crc || ps_crc32(&crc, pkl, len) == e->crc) return r;
+    return ps_fail(dt, -PS_ECORRUPT,
+                   "%s: data.pkl does not match its checksum: the file is damaged", rd->f->path);
 }
 
 int ps_torch_read(struct ps_src *s, uint32_t file, struct ps_detail *dt)

@@ -111,6 +111,7 @@ static int read_entries(struct ps_zip *z, size_t len, struct ps_detail *dt)
         *e = (struct ps_zip_entry) { .name = p,
                                      .header = off,
                                      .bytes = usize,
+                                     .crc = (uint32_t) le(p + 16, 4),
                                      .method = (uint16_t) le(p + 10, 2),
                                      .flags = (uint16_t) le(p + 8, 2) };
         if (e->method == 0 && csize != usize)

@@ -9,6 +9,7 @@ struct ps_zip_entry {
     const char *name; /* terminated, points into the directory */
     uint64_t header;  /* of the local header */
     uint64_t bytes;
+    uint32_t crc; /* CRC-32 of its bytes; PyTorch writes 0 if told to leave them out */
     uint16_t method, flags;
 };
 struct ps_zip {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PyTorch files, written by the real torch.save (make_fixtures.py): what must be read gives the right numbers, what must not is
  * refused by name, and no damage to a file does more than that. */
+#include "engine/checkpoint/crc32.h"
 #include "engine/checkpoint/pack.h"
 #include "engine/checkpoint/source.h"
 #include "ps_cmocka.h"
@@ -129,13 +130,63 @@ static void every_byte_changed(void **state)
     free(b);
 }
 
+/* One bit of each tensor, and of the pickle, is wrong: the archive's checksums show it. */
+static void every_tensor_damaged(void **state)
+{
+    static const char *const files[] = { "config.json", "pytorch_model.bin" };
+    char path[PATH_MAX], dst[PATH_MAX];
+    const char *folder = tiny_folder();
+    struct ps_detail dt = { "" };
+    ps_auto_src struct ps_src *s = NULL;
+    for (int i = 0; i < 2; i++) {
+        size_t n;
+        char *b = tiny_read(fixture("f16"), files[i], &n);
+        tiny_write(folder, files[i], b, n);
+        free(b);
+    }
+    tiny_path(path, sizeof path, folder, files[1]);
+    tiny_path(dst, sizeof dst, tiny_folder(), "p");
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_ok_dt(ps_src_open(folder, &s, &dt), &dt);
+    assert_true(s->n_tensors > 4);
+    for (size_t i = 0; i <= s->n_tensors; i++) {
+        uint64_t off = i < s->n_tensors ? s->tensors[i].off + s->tensors[i].bytes / 2 : 80;
+        char c, was;
+        assert_int_equal(pread(fd, &was, 1, (off_t) off), 1);
+        c = (char) (was ^ 1);
+        assert_int_equal(pwrite(fd, &c, 1, (off_t) off), 1);
+        int r = ps_pack_convert(folder, dst, NULL, &dt);
+        if (r != -PS_ECORRUPT) fail_msg("tensor %zu: %s (%s)", i, ps_err_name(r), dt.text);
+        assert_says(&dt, path);
+        assert_says(&dt, i < s->n_tensors ? s->tensors[i].name : "data.pkl");
+        assert_int_equal(pwrite(fd, &was, 1, (off_t) off), 1);
+    }
+    assert_ok_dt(ps_pack_convert(folder, dst, NULL, &dt), &dt);
+    (void) close(fd);
+}
+
+static void crc32_known(void **state)
+{
+    struct ps_crc32 c;
+    char b[300];
+    ps_crc32_init(&c);
+    assert_int_equal(ps_crc32(&c, "123456789", 9), 0xcbf43926);
+    assert_int_equal(ps_crc32(&c, "", 0), 0);
+    for (size_t i = 0; i < sizeof b; i++) b[i] = (char) (i * i + 7);
+    uint32_t whole = ps_crc32(&c, b, sizeof b);
+    for (size_t i = 0; i <= sizeof b; i++) {
+        uint32_t head = ps_crc32_shift(ps_crc32(&c, b, i), sizeof b - i);
+        assert_int_equal(head ^ ps_crc32(&c, b + i, sizeof b - i), whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_files),
-        cmocka_unit_test(bad_files),
-        cmocka_unit_test(every_truncation),
-        cmocka_unit_test(every_byte_changed),
+        cmocka_unit_test(good_files),           cmocka_unit_test(bad_files),
+        cmocka_unit_test(every_truncation),     cmocka_unit_test(every_byte_changed),
+        cmocka_unit_test(every_tensor_damaged), cmocka_unit_test(crc32_known),
     };
     int r = cmocka_run_group_tests(tests, NULL, NULL);
     tiny_cleanup();
