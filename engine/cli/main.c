@@ -2,6 +2,7 @@
 #include "engine/base/ps_cpu.h"
 #include "engine/cli/cli.h"
 #include "ps_config.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,8 +42,25 @@ static void cpu_mask(void)
     if (!*end) ps_cpu_set_mask((uint32_t) v);
 }
 
+/* Files that are opened later must not take the place of closed standard streams, or messages would be written into them. What
+ * takes their place fails when it is used, as a closed one does. */
+static void fill_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+            _exit(PS_EXIT_FAILED);
+}
+
+static int ended(int rc)
+{
+    if (!fflush(stdout) && !ferror(stdout)) return rc;
+    ps_say("writing to stdout failed: %s", ps_err_str(errno));
+    return rc ? rc : PS_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_streams();
     argp_err_exit_status = PS_EXIT_USAGE;
     cpu_mask();
     const char *name = argc > 1 ? argv[1] : "";
@@ -51,19 +69,14 @@ int main(int argc, char **argv)
         if (strcmp(name, commands[i].name) != 0) continue;
         (void) snprintf(title, sizeof title, "penstock %s", commands[i].name);
         argv[1] = title;
-        int rc = commands[i].run(argc - 1, argv + 1);
-        if (fflush(stdout) || ferror(stdout)) {
-            ps_say("writing to stdout failed: %s", ps_err_str(errno));
-            return rc ? rc : PS_EXIT_FAILED;
-        }
-        return rc;
+        return ended(commands[i].run(argc - 1, argv + 1));
     }
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
         (void) printf("penstock %s\n", PS_VERSION);
-        return PS_EXIT_OK;
+        return ended(PS_EXIT_OK);
     }
     bool asked = !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help");
     if (*name && !asked) ps_say("\"%s\" is no command", name);
     help(asked ? stdout : stderr);
-    return asked ? PS_EXIT_OK : PS_EXIT_USAGE;
+    return ended(asked ? PS_EXIT_OK : PS_EXIT_USAGE);
 }
