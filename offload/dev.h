@@ -120,10 +120,11 @@ struct ps_dev { /* first member of every implementation's struct */
     uint32_t align; /* of the disk side of moves: the store's; 0 = any */
 };
 
+enum { PS_THREADS_MAX = 4096 };
 struct ps_dev_cfg {
     struct ps_store *
         store; /* not owned; driven by the device's I/O thread alone while it is open; may be NULL */
-    unsigned threads;     /* workers behind COMPUTE; at least 1 */
+    unsigned threads;     /* workers behind COMPUTE; 1 to PS_THREADS_MAX */
     uint32_t queue_len;   /* tasks a queue holds before start() waits; 0 = 1024 */
     uint32_t io_bytes;    /* a transfer is cut into ios of this size; 0 = 1 MiB */
     size_t scratch_bytes; /* per worker */

@@ -142,7 +142,7 @@ int ps_pool_run(struct ps_pool *p, const struct ps_kern *k, const void *args,
 
 int ps_pool_open(unsigned threads, void *scratch, size_t scratch_bytes, struct ps_pool **ret)
 {
-    if (!threads || threads > 4096) return -EINVAL;
+    if (!threads || threads > PS_THREADS_MAX) return -EINVAL;
     struct ps_pool *p = ps_calloc(1, sizeof *p + (threads - 1) * sizeof(struct worker));
     if (!p) return -ENOMEM;
     p->scratch = scratch;

@@ -45,8 +45,8 @@ int ps_numa_bind(void *p, size_t len_bytes, const char *nodes, struct ps_detail 
     struct bitmask *m = numa_allocate_nodemask();
     if (!m || !parse_nodes(nodes, m)) {
         if (m) numa_bitmask_free(m);
-        return ps_fail(dt, m ? -EINVAL : -ENOMEM,
-                       "\"%s\" names no memory nodes of this machine (it has %u); expected "
+        return ps_fail(dt, m ? -PS_EUSAGE : -ENOMEM,
+                       "--numa: \"%s\" names no memory nodes of this machine (it has %u); expected "
                        "something like \"0\", \"0-1\" or \"all\"",
                        nodes, ps_numa_nodes());
     }

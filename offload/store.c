@@ -6,8 +6,6 @@
 #include <assert.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 4096 };
-
 static const struct ps_store_ops *const stores[] = {
 #if HAVE_URING
     &ps_store_uring,
@@ -67,8 +65,9 @@ int ps_store_open(const struct ps_store_ops *ops, const struct ps_store_cfg *cfg
     if (cfg->n_files > PS_STORE_FILES || (!cfg->n_files && !cfg->lower))
         return ps_fail(dt, -EINVAL, "a store has 1 to %d files, not %u", PS_STORE_FILES,
                        cfg->n_files);
-    if (cfg->depth > DEPTH_MAX)
-        return ps_fail(dt, -EINVAL, "a queue depth of %u is above %d", cfg->depth, DEPTH_MAX);
+    if (cfg->depth > PS_STORE_DEPTH_MAX)
+        return ps_fail(dt, -EINVAL, "a queue depth of %u is above %d", cfg->depth,
+                       PS_STORE_DEPTH_MAX);
     for (unsigned i = 0; i < cfg->n_files; i++)
         if (!cfg->files[i].path) return ps_fail(dt, -EINVAL, "file %u of a store has no path", i);
     struct ps_store *t = NULL, *broken = NULL;

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PS_STORE_FILES = 8 };
+enum { PS_STORE_FILES = 8, PS_STORE_DEPTH_MAX = 4096 };
 
 enum ps_io_dir { PS_IO_READ, PS_IO_WRITE };
 

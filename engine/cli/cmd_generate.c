@@ -2,6 +2,7 @@
 #include "engine/base/ps_mem.h"
 #include "engine/cli/generate.h"
 #include "offload/machine.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,6 +67,28 @@ static int find_offload_dir(const struct ps_generate_args *a, struct model *m, s
 
 static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; }
 
+/* A default, or a ceiling that the memory there is can bear: beyond it, the kernel would end the process. The rest of the process needs
+ * some, too. */
+static int find_host_mem(uint64_t available, uint64_t *host_mem, struct ps_detail *dt)
+{
+    uint64_t rest = available / 20 + (8 << 20), most = available > rest ? available - rest : 0;
+    char text[200];
+    if (!available && *host_mem == UINT64_MAX)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "how much memory there is cannot be told here: --host-mem is needed");
+    if (*host_mem == UINT64_MAX) {
+        *host_mem = available / 10 * 8;
+    } else if (available && *host_mem > most) {
+        (void) snprintf(text, sizeof text,
+                        "--host-mem is more than there is: of %" PRIu64
+                        " MiB available (cgroup limits count), at most %" PRIu64 " MiB are used",
+                        available >> 20, most >> 20);
+        ps_say_warning(NULL, text);
+        *host_mem = most;
+    }
+    return 0;
+}
+
 static int fill_in(struct ps_generate_args *a, struct model *m, struct ps_detail *dt)
 {
     struct ps_job_cfg *j = &a->job;
@@ -76,13 +99,14 @@ static int fill_in(struct ps_generate_args *a, struct model *m, struct ps_detail
                        "--weights, --kv, --hidden, --percent: a share on a GPU, and there is none "
                        "that this build can use; "
                        "host and disk would work");
-    if (!j->plan.host_mem) j->plan.host_mem = machine.mem_available / 10 * 8;
-    if (!j->plan.host_mem)
-        return ps_fail(dt, -PS_EUSAGE,
-                       "how much memory there is cannot be told here: --host-mem is needed");
+    if (a->gpu_mem)
+        ps_say_warning(NULL,
+                       "--gpu-mem does nothing here: there is no GPU that this build can use");
+    int r = find_host_mem(machine.mem_available, &j->plan.host_mem, dt);
+    if (r < 0) return r;
     if (!j->plan.threads) j->plan.threads = machine.cpus ? machine.cpus : 1;
-    int r = find_offload_dir(a, m, dt);
-    if (!r && !j->plan.disk_space) {
+    r = find_offload_dir(a, m, dt);
+    if (!r && j->plan.disk_space == UINT64_MAX) {
         r = ps_machine_disk_free(m->offload_dir, &j->plan.disk_space, dt);
         j->plan.disk_space = j->plan.disk_space / 10 * 9;
     }

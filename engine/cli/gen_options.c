@@ -2,9 +2,12 @@
 /* One table: each option's text for --help, and how its value is read into the arguments. */
 #include "engine/base/ps_mem.h"
 #include "engine/cli/generate.h"
+#include "offload/dev.h"
+#include "offload/store.h"
 #include "policy/kv/policy.h"
 #include <ctype.h>
 #include <float.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -157,9 +160,13 @@ static void size_value(struct argp_state *st, int key, const char *arg, uint64_t
     if (!ps_opt_size(arg, ret)) bad(st, name_of(key), arg, "a size as 512M or 8G");
 }
 
-static void count_value(struct argp_state *st, int key, const char *arg, uint32_t *ret)
+static void count_value(struct argp_state *st, int key, const char *arg, uint32_t max,
+                        uint32_t *ret)
 {
-    if (!ps_opt_u32(arg, 1, ret)) bad(st, name_of(key), arg, "a whole number above 0");
+    char expected[64];
+    if (ps_opt_u32(arg, 1, ret) && *ret <= max) return;
+    (void) snprintf(expected, sizeof expected, "a whole number from 1 to %" PRIu32, max);
+    bad(st, name_of(key), arg, expected);
 }
 
 static void entries_value(struct argp_state *st, int key, const char *arg, int64_t *ret)
@@ -282,10 +289,9 @@ static void machine_value(struct argp_state *st, int key, char *arg, struct ps_g
 {
     struct ps_job_cfg *j = &a->job;
     static const char *const stores[] = { "uring", "pread" };
-    uint64_t unused;
     switch (key) {
     case K_HOST_MEM: size_value(st, key, arg, &j->plan.host_mem); break;
-    case K_GPU_MEM: size_value(st, key, arg, &unused); break; /* there is no GPU to take it from */
+    case K_GPU_MEM: size_value(st, key, arg, &a->gpu_mem); break;
     case K_DISK_SPACE: size_value(st, key, arg, &j->plan.disk_space); break;
     case K_OFFLOAD_DIR: a->offload_dir = arg; break;
     case K_PACK_DIR: a->pack_dir = arg; break;
@@ -297,19 +303,19 @@ static void machine_value(struct argp_state *st, int key, char *arg, struct ps_g
             bad(st, name_of(key), arg,
                 "six numbers from 0 to 100, each pair at most 100 together,");
         break;
-    case K_BATCH: count_value(st, key, arg, &j->plan.gpu_batch_size); break;
-    case K_BATCHES: count_value(st, key, arg, &j->plan.num_gpu_batches); break;
-    case K_PREFILL: count_value(st, key, arg, &j->plan.prefill_tokens); break;
+    case K_BATCH: count_value(st, key, arg, UINT32_MAX, &j->plan.gpu_batch_size); break;
+    case K_BATCHES: count_value(st, key, arg, UINT32_MAX, &j->plan.num_gpu_batches); break;
+    case K_PREFILL: count_value(st, key, arg, UINT32_MAX, &j->plan.prefill_tokens); break;
     case K_ATTENTION:
         if (CHOICE("auto", "host", "gpu") == 2)
             argp_error(st,
                        "--attention gpu: there is no GPU in this build; host or auto would work");
         break;
-    case K_THREADS: count_value(st, key, arg, &j->plan.threads); break;
+    case K_THREADS: count_value(st, key, arg, PS_THREADS_MAX, &j->plan.threads); break;
     case K_NUMA: j->run.numa_nodes = arg; break;
     case K_IO: j->run.io = stores[CHOICE("uring", "pread")]; break;
-    case K_DEPTH: count_value(st, key, arg, &j->run.queue_depth); break;
-    case K_PREFETCH: count_value(st, key, arg, &j->plan.prefetch); break;
+    case K_DEPTH: count_value(st, key, arg, PS_STORE_DEPTH_MAX, &j->run.queue_depth); break;
+    case K_PREFETCH: count_value(st, key, arg, UINT32_MAX, &j->plan.prefetch); break;
     case K_VERIFY: j->run.verify_always = CHOICE("once", "always") == 1; break;
     default: break;
     }
@@ -415,7 +421,7 @@ void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret)
     };
     struct ps_job_cfg *j = &ret->job;
     *ret = (struct ps_generate_args) { 0 };
-    j->limit = UINT64_MAX;
+    j->limit = j->plan.host_mem = j->plan.disk_space = UINT64_MAX;
     j->defaults = (struct ps_params) { .max_tokens = 16, .top_p = 1, .logprobs = -1 };
     j->plan.kv_config = ps_kv_config_default();
     for (int i = 0; i < PS_TIER__COUNT; i++)

@@ -65,6 +65,10 @@ void ps_generate_ui(struct ps_job_cfg *job, enum ps_progress_mode mode)
 void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_result *r)
 {
     char time[32];
+    if (!job->limit) {
+        ps_say("--limit 0: there is nothing to do, and no result");
+        return;
+    }
     if (!r->requests && !r->interrupted) {
         ps_say("%s holds no request: there is nothing to do, and no result", job->input);
         return;

@@ -9,7 +9,8 @@ enum ps_progress_mode { PS_PROGRESS_AUTO, PS_PROGRESS_PLAIN, PS_PROGRESS_NONE };
 
 struct ps_generate_args {
     const char *model, *pack_dir, *offload_dir;
-    struct ps_job_cfg job;
+    struct ps_job_cfg job; /* host_mem, disk_space: UINT64_MAX if not given */
+    uint64_t gpu_mem;      /* 0 if not given */
     enum ps_progress_mode progress;
 };
 

@@ -40,6 +40,7 @@ bool ps_opt_size(const char *s, uint64_t *ret)
     char *end;
     if (!isdigit((unsigned char) *s)) return false;
     double v = strtod(s, &end);
+    if (end != s + strspn(s, "0123456789.")) return false; /* no exponents, no 0x */
     const char *u = *end ? strchr(units, toupper((unsigned char) *end)) : NULL;
     if (u) {
         v = ldexp(v, 10 * (int) (u - units + 1));

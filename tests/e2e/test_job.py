@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job around the model: order, lock, journal, resume, signals, reports."""
-import json, os, random, signal, time
+import json, os, random, signal, subprocess, time
 
 from harness import cases, same, smoke, threads, token_job
 
@@ -161,6 +161,39 @@ def test_names_taken(t, suffix):
         for left in set(os.listdir(t.dir)) - {"in.jsonl"}:      # of a job that had begun
             os.remove(t.path(left))
     t.run("generate", m, job, "-o", "-", rc=2).says("-o -")
+
+
+def test_ceilings(t):
+    """0 is a ceiling like any other; more threads or requests than there can be are refused by the option's name; what has no effect is said."""
+    m, job = t.model("pre-f16"), t.job([{"prompt": [2, 7]}])
+    run = lambda *opts, rc: t.run("generate", m, job, "-o", "out.jsonl", "--no-resume", *opts, rc=rc)
+    run("--host-mem", "0", rc=4).says("--host-mem", "smallest")
+    run("--disk-space", "0", "--kv", "disk:100", rc=4).says("--disk-space")
+    run("--disk-space", "0", rc=0)
+    for option in ("--threads", "--queue-depth"):
+        for n in ("0", "100000", "4294967295", "4294967296"):
+            run(option, n, rc=2).says(option, n)
+    run("--numa", "900", rc=2).says("--numa", "900")
+    run("--gpu-mem", "4G", rc=0).says("warning", "--gpu-mem")
+    run("--host-mem", "4000T", rc=0).says("warning", "--host-mem")
+    run("--limit", "0", "--overwrite", rc=0).says("--limit 0")
+
+
+def test_closed_streams(t):
+    """No file of the job takes the place of a stream that is closed: nothing is written into it."""
+    m, job = t.model("pre-f16"), t.job(token_job(257, n=6))
+    want = t.generate(m, job, out="want.jsonl")
+    for closed in ("0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"):
+        args = [t.exe, "generate", m, job, "-o", "out.jsonl", "--no-resume", "--host-mem", "4000T", "--gpu-mem", "1G"]     # warns
+        p = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *args], cwd=t.dir, env=t.shared.env, capture_output=True)
+        t.eq(p.returncode, 0, closed)
+        same(t, t.records("out.jsonl"), want, closed)
+    p = subprocess.run(["sh", "-c", '"$@" 1>&-', "sh", t.exe, "inspect", m], cwd=t.dir, env=t.shared.env, capture_output=True)
+    t.eq((p.returncode, b"stdout" in p.stderr), (1, True), "inspect without stdout")
+    for args in (["--version"], ["--help"], ["inspect", m], ["doctor"]):
+        with open("/dev/full", "w") as full:
+            p = subprocess.run([t.exe, *args], cwd=t.dir, env=t.shared.env, stdout=full, stderr=subprocess.PIPE)
+        t.eq((p.returncode, b"stdout" in p.stderr), (1, True), f"{args} to a full disk")
 
 
 def test_lock(t):

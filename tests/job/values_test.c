@@ -12,9 +12,8 @@ static void sizes(void **state)
         { "0", 0 },       { "4096", 4096 },     { "512M", 512ull << 20 }, { "8G", 8ull << 30 },
         { "1.5k", 1536 }, { "2T", 2ull << 40 }, { "3GiB", 3ull << 30 },   { "7MB", 7ull << 20 }
     };
-    static const char *const wrong[] = {
-        "", "-1G", "12Q", "G", "1GG", "1e99", "nan", "0x10 ", "5 G"
-    };
+    static const char *const wrong[] = { "",     "-1G", "12Q",  "G",    "1GG",
+                                         "1e99", "nan", "0x10", "1e3G", "5 G" };
     uint64_t v = 77;
     for (size_t i = 0; i < PS_ARRAY_LEN(wrong); i++)
         if (ps_opt_size(wrong[i], &v)) fail_msg("%s is no size", wrong[i]);
