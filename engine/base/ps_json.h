@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON trees through jansson: for what is small and read whole (configurations, tokenizer files, reports). Lines of a job go
- * through engine/job/jscan, headers of checkpoints through engine/checkpoint/jcur: both read in place and allocate nothing.
+/* JSON trees through jansson: for what is small and read whole (configurations, tokenizer files, reports). Lines of a job
+ * and headers of checkpoints go through ps_jscan.h, which reads in place and allocates nothing.
  *
  * jansson's lexer goes on when its buffer cannot grow: a text is then short of a byte, and nobody is told. So its allocator, as
  * long as that is libc's, is replaced by ps_calloc with a memory of failures, per thread. Blocks from before and after are freed

@@ -3,7 +3,6 @@
  * against the other two, so that what stands in a ps_packed can be used as addresses. */
 #include "engine/checkpoint/pack.h"
 #include "engine/base/ps_mem.h"
-#include "engine/checkpoint/jcur.h"
 #include "engine/checkpoint/pack_file.h"
 #include "engine/checkpoint/source.h"
 #include "engine/model/slurp.h"
@@ -44,16 +43,16 @@ void ps_pack_close(struct ps_packed *p)
 /* The header's version entry: {"version": 1, "source": "..."}. */
 static int check_version(const struct ps_src_file *f, struct ps_detail *dt)
 {
-    if (!f->meta_pack || !f->meta_table)
+    if (!f->meta_pack.s || !f->meta_table.s)
         return ps_fail(dt, -PS_EFORMAT, "%s was not written by convert: no chunk table", f->path);
-    struct ps_jcur c;
-    char *key;
+    struct ps_jscan c;
+    struct ps_jstr key;
     uint64_t version = 0;
     int r;
-    ps_jcur_init(&c, f->meta_pack, strlen(f->meta_pack));
-    if (ps_jcur_open(&c, '{') < 0) goto bad;
-    while ((r = ps_jcur_key(&c, &key)) > 0) {
-        r = !strcmp(key, "version") ? ps_jcur_u64(&c, &version) : ps_jcur_skip(&c);
+    ps_jscan_init(&c, f->meta_pack.s, f->meta_pack.len);
+    if (ps_jscan_open(&c, '{') < 0) goto bad;
+    while ((r = ps_jscan_key(&c, &key)) > 0) {
+        r = ps_jstr_is(key, "version") ? ps_jscan_u64(&c, &version) : ps_jscan_skip(&c);
         if (r < 0) goto bad;
     }
     if (r < 0) goto bad;
@@ -165,14 +164,14 @@ static int parse_sum(const char *s, size_t len, uint64_t *ret)
 }
 
 /* [[offset, length, "checksum"], ...]; offsets count from the first tensor. */
-static int read_chunk(struct ps_jcur *c, const struct ps_src_file *f, struct ps_chunk *ret)
+static int read_chunk(struct ps_jscan *c, const struct ps_src_file *f, struct ps_chunk *ret)
 {
     uint64_t off, len;
-    char *sum;
-    size_t n;
-    if (ps_jcur_open(c, '[') < 0 || ps_jcur_next(c) <= 0 || ps_jcur_u64(c, &off) < 0 ||
-        ps_jcur_next(c) <= 0 || ps_jcur_u64(c, &len) < 0 || ps_jcur_next(c) <= 0 ||
-        ps_jcur_str(c, &sum, &n) < 0 || parse_sum(sum, n, &ret->xxh3) < 0 || ps_jcur_next(c) != 0)
+    struct ps_jstr sum;
+    if (ps_jscan_open(c, '[') < 0 || ps_jscan_next(c) <= 0 || ps_jscan_u64(c, &off) < 0 ||
+        ps_jscan_next(c) <= 0 || ps_jscan_u64(c, &len) < 0 || ps_jscan_next(c) <= 0 ||
+        ps_jscan_str(c, &sum) < 0 || parse_sum(sum.s, sum.len, &ret->xxh3) < 0 ||
+        ps_jscan_next(c) != 0)
         return -PS_EFORMAT;
     uint64_t room = f->size - f->data_off;
     if (off > room || !len || len > room - off || len > INT_MAX || off % PS_PACK_ALIGN ||
@@ -185,22 +184,22 @@ static int read_chunk(struct ps_jcur *c, const struct ps_src_file *f, struct ps_
 
 static int read_chunks(struct ps_packed *p, const struct ps_src_file *f, struct ps_detail *dt)
 {
-    struct ps_jcur c;
+    struct ps_jscan c;
     uint32_t n = 0, cap = 0, at = 0, row = 0;
     int r;
     /* Each chunk takes four characters at least, one bracket pair of its own. */
-    for (size_t i = 1; i < f->meta_table_len; i++) cap += f->meta_table[i] == '[';
+    for (size_t i = 1; i < f->meta_table.len; i++) cap += f->meta_table.s[i] == '[';
     p->chunks = ps_calloc(cap, sizeof *p->chunks);
     if (!p->chunks) return ps_fail(dt, -ENOMEM, "out of memory for %u chunks", cap);
-    ps_jcur_init(&c, f->meta_table, f->meta_table_len);
-    if (ps_jcur_open(&c, '[') < 0) goto bad;
-    while ((r = ps_jcur_next(&c)) > 0) {
+    ps_jscan_init(&c, f->meta_table.s, f->meta_table.len);
+    if (ps_jscan_open(&c, '[') < 0) goto bad;
+    while ((r = ps_jscan_next(&c)) > 0) {
         if (n == cap || read_chunk(&c, f, &p->chunks[n]) < 0) goto bad;
         if (!place_chunk(p, n, &at, &row)) goto bad;
         if (p->chunks[n].len > p->chunk_bytes) p->chunk_bytes = p->chunks[n].len;
         n++;
     }
-    if (r < 0 || at != p->n_tensors || ps_jcur_done(&c) < 0) goto bad;
+    if (r < 0 || at != p->n_tensors || ps_jscan_done(&c) < 0) goto bad;
     p->n_chunks = n;
     return 0;
 bad:

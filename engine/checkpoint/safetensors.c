@@ -3,7 +3,6 @@
  * format's own rules are enforced: a header of at most 100 MB, unique names, and offsets that cover the rest of the
  * file without gap or overlap. */
 #include "engine/base/ps_mem.h"
-#include "engine/checkpoint/jcur.h"
 #include "engine/checkpoint/source.h"
 #include <string.h>
 #include <xxhash.h>
@@ -27,7 +26,7 @@ struct st {
     struct ps_src *src;
     struct ps_src_file *f;
     uint32_t file;
-    struct ps_jcur c;
+    struct ps_jscan c;
     struct ps_detail *dt;
     size_t first;     /* index of this file's first tensor */
     const char *name; /* of the tensor whose entry is being read; NULL outside of entries */
@@ -36,7 +35,7 @@ struct st {
 static int syntax(struct st *s)
 {
     const char *err = s->c.err ? s->c.err : "malformed";
-    size_t at = 8 + ps_jcur_at(&s->c);
+    size_t at = 8 + ps_jscan_at(&s->c);
     if (s->name)
         return ps_fail(s->dt, -PS_EFORMAT, "%s: tensor %.200s: header, byte %zu: %s", s->f->path,
                        s->name, at, err);
@@ -45,17 +44,12 @@ static int syntax(struct st *s)
 
 static int metadata(struct st *s)
 {
-    char *key, *val;
-    size_t len;
-    int r = ps_jcur_open(&s->c, '{');
-    if (r < 0) return syntax(s);
-    while ((r = ps_jcur_key(&s->c, &key)) > 0) {
-        if (ps_jcur_str(&s->c, &val, &len) < 0) return syntax(s);
-        if (!strcmp(key, "penstock")) s->f->meta_pack = val;
-        if (!strcmp(key, "chunks")) {
-            s->f->meta_table = val;
-            s->f->meta_table_len = len;
-        }
+    struct ps_jstr key, val;
+    int r = ps_jscan_open(&s->c, '{');
+    while (r >= 0 && (r = ps_jscan_key(&s->c, &key)) > 0) {
+        if (ps_jscan_str(&s->c, &val) < 0) return syntax(s);
+        if (ps_jstr_is(key, "penstock")) s->f->meta_pack = val;
+        if (ps_jstr_is(key, "chunks")) s->f->meta_table = val;
     }
     return r < 0 ? syntax(s) : 0;
 }
@@ -63,14 +57,10 @@ static int metadata(struct st *s)
 static int u64_list(struct st *s, uint64_t *ret, uint32_t cap, uint32_t *ret_n)
 {
     uint32_t n = 0;
-    int r = ps_jcur_open(&s->c, '[');
-    if (r < 0) return r;
-    while ((r = ps_jcur_next(&s->c)) > 0) {
-        if (n == cap) {
-            s->c.err = "more numbers than expected";
-            return -PS_EFORMAT;
-        }
-        if ((r = ps_jcur_u64(&s->c, &ret[n++])) < 0) return r;
+    int r = ps_jscan_open(&s->c, '[');
+    while (r >= 0 && (r = ps_jscan_next(&s->c)) > 0) {
+        if (n == cap) return ps_jscan_fail(&s->c, "more numbers than expected");
+        if ((r = ps_jscan_u64(&s->c, &ret[n++])) < 0) return r;
     }
     *ret_n = n;
     return r;
@@ -82,44 +72,41 @@ struct entry {
     uint64_t at[2];
 };
 
+static int dtype(struct st *s, struct ps_src_tensor *t, struct entry *e)
+{
+    struct ps_jstr name;
+    if (ps_jscan_str(&s->c, &name) < 0) return syntax(s);
+    size_t i = 0;
+    while (i < PS_ARRAY_LEN(dtypes) && !ps_jstr_is(name, dtypes[i].name)) i++;
+    if (i == PS_ARRAY_LEN(dtypes))
+        return ps_fail(s->dt, -PS_EFORMAT, "%s: tensor %.200s: unknown dtype \"%.40s\"", s->f->path,
+                       t->name, name.s);
+    t->dtype_name = dtypes[i].name;
+    t->dtype = dtypes[i].dtype;
+    e->bits = dtypes[i].bits;
+    return 0;
+}
+
 static int fields(struct st *s, struct ps_src_tensor *t, struct entry *e)
 {
-    char *key, *val;
-    size_t len;
-    uint32_t n;
-    int r = ps_jcur_open(&s->c, '{');
-    if (r < 0) return syntax(s);
-    while ((r = ps_jcur_key(&s->c, &key)) > 0) {
-        bool *seen = NULL;
-        if (!strcmp(key, "dtype")) {
-            seen = &e->dtype;
-            if ((r = ps_jcur_str(&s->c, &val, &len)) < 0) return syntax(s);
-            size_t i = 0;
-            while (i < PS_ARRAY_LEN(dtypes) && strcmp(val, dtypes[i].name) != 0) i++;
-            if (i == PS_ARRAY_LEN(dtypes))
-                return ps_fail(s->dt, -PS_EFORMAT, "%s: tensor %.200s: unknown dtype \"%.40s\"",
-                               s->f->path, t->name, val);
-            t->dtype_name = dtypes[i].name;
-            t->dtype = dtypes[i].dtype;
-            e->bits = dtypes[i].bits;
-        } else if (!strcmp(key, "shape")) {
-            seen = &e->shape;
+    struct ps_jstr key;
+    uint32_t n = 0;
+    int r = ps_jscan_open(&s->c, '{');
+    while (r >= 0 && (r = ps_jscan_key(&s->c, &key)) > 0) {
+        bool *seen = ps_jstr_is(key, "dtype")          ? &e->dtype
+                     : ps_jstr_is(key, "shape")        ? &e->shape
+                     : ps_jstr_is(key, "data_offsets") ? &e->offsets
+                                                       : NULL;
+        if (!seen || *seen)
+            r = ps_jscan_fail(&s->c, seen ? "a field is there twice"
+                                          : "a tensor has dtype, shape and data_offsets, "
+                                            "nothing else");
+        else if (seen == &e->shape)
             r = u64_list(s, t->dims, PS_SRC_DIMS, &t->ndim);
-        } else if (!strcmp(key, "data_offsets")) {
-            seen = &e->offsets;
-            r = u64_list(s, e->at, 2, &n);
-            if (r >= 0 && n != 2) {
-                s->c.err = "data_offsets needs two numbers";
-                r = -PS_EFORMAT;
-            }
-        } else {
-            s->c.err = "a tensor has dtype, shape and data_offsets, nothing else";
-            r = -PS_EFORMAT;
-        }
-        if (r >= 0 && *seen) {
-            s->c.err = "a field is there twice";
-            r = -PS_EFORMAT;
-        }
+        else if (seen == &e->offsets && (r = u64_list(s, e->at, 2, &n)) >= 0 && n != 2)
+            r = ps_jscan_fail(&s->c, "data_offsets needs two numbers");
+        else if (seen == &e->dtype && (r = dtype(s, t, e)) < 0)
+            return r;
         if (r < 0) return syntax(s);
         *seen = true;
     }
@@ -208,15 +195,15 @@ static int header(struct st *s, uint64_t len)
     s->f->hash = XXH3_64bits(s->f->text, (size_t) len);
     char *key;
     bool meta = false;
-    ps_jcur_init(&s->c, s->f->text, (size_t) len);
-    if (ps_jcur_open(&s->c, '{') < 0) return syntax(s);
-    while ((r = ps_jcur_key(&s->c, &key)) > 0) {
+    ps_jscan_init(&s->c, s->f->text, (size_t) len);
+    if (ps_jscan_open(&s->c, '{') < 0) return syntax(s);
+    while ((r = ps_jscan_name(&s->c, &key)) > 0) {
         if (strcmp(key, "__metadata__") != 0) {
             s->name = key;
             r = tensor(s, key);
             s->name = NULL;
         } else if (meta) {
-            s->c.err = "__metadata__ is there twice";
+            (void) ps_jscan_fail(&s->c, "__metadata__ is there twice");
             r = syntax(s);
         } else {
             meta = true;
@@ -224,7 +211,7 @@ static int header(struct st *s, uint64_t len)
         }
         if (r < 0) return r;
     }
-    if (r < 0 || ps_jcur_done(&s->c) < 0) return syntax(s);
+    if (r < 0 || ps_jscan_done(&s->c) < 0) return syntax(s);
     return cover(s);
 }
 

@@ -3,7 +3,6 @@
  * read, before all of this has passed. */
 #include "engine/checkpoint/source.h"
 #include "engine/base/ps_mem.h"
-#include "engine/checkpoint/jcur.h"
 #include "engine/checkpoint/pack_file.h"
 #include "engine/model/slurp.h"
 #include <fcntl.h>
@@ -146,23 +145,23 @@ static int by_string(const void *a, const void *b)
 static int index_shards(char *text, size_t len, const char *path, char **names, size_t cap,
                         size_t *ret_n, struct ps_detail *dt)
 {
-    struct ps_jcur c;
+    struct ps_jscan c;
     char *key, *val;
-    size_t n = 0, vlen;
+    size_t n = 0;
     bool seen = false;
     int r, q = 0;
-    ps_jcur_init(&c, text, len);
-    if (ps_jcur_open(&c, '{') < 0) goto syntax;
-    while ((r = ps_jcur_key(&c, &key)) > 0) {
+    ps_jscan_init(&c, text, len);
+    if (ps_jscan_open(&c, '{') < 0) goto syntax;
+    while ((r = ps_jscan_name(&c, &key)) > 0) {
         if (strcmp(key, "weight_map") != 0 || seen) {
-            if (ps_jcur_skip(&c) < 0) goto syntax;
+            if (ps_jscan_skip(&c) < 0) goto syntax;
             continue;
         }
         seen = true;
-        if (ps_jcur_open(&c, '{') < 0) goto syntax;
-        while ((q = ps_jcur_key(&c, &key)) > 0) {
-            if (ps_jcur_str(&c, &val, &vlen) < 0) goto syntax;
-            if (!vlen || val[0] == '.' || strchr(val, '/'))
+        if (ps_jscan_open(&c, '{') < 0) goto syntax;
+        while ((q = ps_jscan_name(&c, &key)) > 0) {
+            if (ps_jscan_text(&c, &val) < 0) goto syntax;
+            if (!*val || val[0] == '.' || strchr(val, '/'))
                 return ps_fail(dt, -PS_EFORMAT, "%s: tensor %.200s: \"%.100s\" is no file name",
                                path, key, val);
             if (n && !strcmp(names[n - 1], val)) continue;
@@ -172,7 +171,7 @@ static int index_shards(char *text, size_t len, const char *path, char **names, 
         }
         if (q < 0) goto syntax;
     }
-    if (r < 0 || ps_jcur_done(&c) < 0) goto syntax;
+    if (r < 0 || ps_jscan_done(&c) < 0) goto syntax;
     if (!n) return ps_fail(dt, -PS_EFORMAT, "%s: no weight_map, or an empty one", path);
     qsort(names, n, sizeof *names, by_string);
     size_t kept = 1;
@@ -181,7 +180,7 @@ static int index_shards(char *text, size_t len, const char *path, char **names, 
     *ret_n = kept;
     return 0;
 syntax:
-    return ps_fail(dt, -PS_EFORMAT, "%s: byte %zu: %s", path, ps_jcur_at(&c),
+    return ps_fail(dt, -PS_EFORMAT, "%s: byte %zu: %s", path, ps_jscan_at(&c),
                    c.err ? c.err : "malformed");
 }
 

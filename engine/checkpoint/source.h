@@ -4,8 +4,7 @@
 #ifndef PS_SOURCE_H
 #define PS_SOURCE_H
 #include "engine/base/ps_dtype.h"
-#include "engine/base/ps_err.h"
-#include "engine/base/ps_util.h"
+#include "engine/base/ps_jscan.h"
 
 enum { PS_SRC_DIMS = 8, PS_SRC_TENSORS_MAX = 1 << 17, PS_SRC_FILES_MAX = 4096 };
 
@@ -25,10 +24,9 @@ struct ps_src_file {
     int fd;        /* buffered */
     int fd_direct; /* O_DIRECT, or -1 */
     uint64_t size;
-    char *text;       /* what names point into */
-    char *meta_pack;  /* safetensors: our own __metadata__ entries, NULL if absent */
-    char *meta_table; /* "chunks" */
-    size_t meta_table_len;
+    char *text; /* what names point into */
+    struct ps_jstr meta_pack,
+        meta_table;    /* safetensors: __metadata__'s "penstock" and "chunks"; s NULL if absent */
     uint64_t data_off; /* safetensors: where tensors begin */
     uint64_t hash;     /* of what describes the tensors */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The greatest token id of a folder's tokenizer, to be compared with the model's table. Files that do not read are the
  * tokenizer's to complain of; here they count as having no ids. */
+#include "engine/base/ps_jscan.h"
 #include "engine/checkpoint/convert.h"
-#include "engine/checkpoint/jcur.h"
 #include "engine/model/slurp.h"
 #include <limits.h>
 #include <stdio.h>
@@ -16,32 +16,32 @@ static void raise_to(int64_t *top, uint64_t id)
 }
 
 /* {"text": id, ...} */
-static int ids(struct ps_jcur *c, int64_t *top)
+static int ids(struct ps_jscan *c, int64_t *top)
 {
-    char *key;
+    struct ps_jstr key;
     uint64_t id;
-    int r = ps_jcur_open(c, '{');
+    int r = ps_jscan_open(c, '{');
     if (r < 0) return r;
-    while ((r = ps_jcur_key(c, &key)) > 0) {
-        if ((r = ps_jcur_u64(c, &id)) < 0) return r;
+    while ((r = ps_jscan_key(c, &key)) > 0) {
+        if ((r = ps_jscan_u64(c, &id)) < 0) return r;
         raise_to(top, id);
     }
     return r;
 }
 
 /* [{"id": n, ...}, ...] */
-static int added(struct ps_jcur *c, int64_t *top)
+static int added(struct ps_jscan *c, int64_t *top)
 {
-    char *key;
+    struct ps_jstr key;
     uint64_t id;
-    int r = ps_jcur_open(c, '['), q;
+    int r = ps_jscan_open(c, '['), q;
     if (r < 0) return r;
-    while ((r = ps_jcur_next(c)) > 0) {
-        if ((q = ps_jcur_open(c, '{')) < 0) return q;
-        while ((q = ps_jcur_key(c, &key)) > 0) {
-            if (strcmp(key, "id") != 0)
-                q = ps_jcur_skip(c);
-            else if ((q = ps_jcur_u64(c, &id)) == 0)
+    while ((r = ps_jscan_next(c)) > 0) {
+        if ((q = ps_jscan_open(c, '{')) < 0) return q;
+        while ((q = ps_jscan_key(c, &key)) > 0) {
+            if (!ps_jstr_is(key, "id"))
+                q = ps_jscan_skip(c);
+            else if ((q = ps_jscan_u64(c, &id)) == 0)
                 raise_to(top, id);
             if (q < 0) return q;
         }
@@ -51,20 +51,20 @@ static int added(struct ps_jcur *c, int64_t *top)
 }
 
 /* tokenizer.json: {"added_tokens": [...], "model": {"vocab": {...}, ...}, ...} */
-static int whole(struct ps_jcur *c, int64_t *top)
+static int whole(struct ps_jscan *c, int64_t *top)
 {
-    char *key;
-    int r = ps_jcur_open(c, '{'), q;
+    struct ps_jstr key;
+    int r = ps_jscan_open(c, '{'), q;
     if (r < 0) return r;
-    while ((r = ps_jcur_key(c, &key)) > 0) {
-        if (!strcmp(key, "added_tokens")) {
+    while ((r = ps_jscan_key(c, &key)) > 0) {
+        if (ps_jstr_is(key, "added_tokens")) {
             if ((q = added(c, top)) < 0) return q;
-        } else if (strcmp(key, "model") != 0) {
-            if ((q = ps_jcur_skip(c)) < 0) return q;
+        } else if (!ps_jstr_is(key, "model")) {
+            if ((q = ps_jscan_skip(c)) < 0) return q;
         } else {
-            if ((q = ps_jcur_open(c, '{')) < 0) return q;
-            while ((q = ps_jcur_key(c, &key)) > 0) {
-                q = strcmp(key, "vocab") != 0 ? ps_jcur_skip(c) : ids(c, top);
+            if ((q = ps_jscan_open(c, '{')) < 0) return q;
+            while ((q = ps_jscan_key(c, &key)) > 0) {
+                q = !ps_jstr_is(key, "vocab") ? ps_jscan_skip(c) : ids(c, top);
                 if (q < 0) return q;
             }
             if (q < 0) return q;
@@ -77,7 +77,7 @@ int ps_vocab_top(const char *folder, int64_t *ret, struct ps_detail *dt)
 {
     static const struct {
         const char *name;
-        int (*read)(struct ps_jcur *c, int64_t *top);
+        int (*read)(struct ps_jscan *c, int64_t *top);
     } files[] = { { "vocab.json", ids },
                   { "added_tokens.json", ids },
                   { "tokenizer.json", whole } };
@@ -91,8 +91,8 @@ int ps_vocab_top(const char *folder, int64_t *ret, struct ps_detail *dt)
         int r = ps_slurp(path, VOCAB_BYTES_MAX, &text, &len, NULL);
         if (r == -ENOMEM) return ps_fail(dt, r, "out of memory for %s", path);
         if (r < 0) continue;
-        struct ps_jcur c;
-        ps_jcur_init(&c, text, len);
+        struct ps_jscan c;
+        ps_jscan_init(&c, text, len);
         (void) files[i].read(&c, &top);
     }
     *ret = top;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One table: each option's text for --help, and how its value is read into the arguments. */
 #include "engine/base/ps_mem.h"
+#include "engine/base/ps_utf8.h"
 #include "engine/cli/generate.h"
 #include "offload/dev.h"
 #include "offload/store.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/identity.h"
 #include "engine/base/ps_mem.h"
+#include "engine/base/ps_utf8.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/journal.h"
+#include "engine/base/ps_jscan.h"
 #include "engine/base/ps_mem.h"
-#include "engine/job/jscan.h"
 #include "engine/job/lines.h"
 #include "engine/job/places.h"
 #include <fcntl.h>
@@ -38,75 +38,100 @@ static int open_locked(const char *path, int *ret, struct ps_detail *dt)
     }
 }
 
-static bool get_options(struct ps_jwalk *c, struct ps_ident *id)
+static bool get_options(struct ps_jscan *c, struct ps_ident *id)
 {
-    struct ps_jstr key;
-    if (ps_j_type(c) != PS_J_OBJECT) return false;
-    for (ps_j_enter(c); ps_j_next_key(c, &key);) {
-        if (ps_j_type(c) != PS_J_STRING) return false;
-        struct ps_jstr v = ps_j_unescape(ps_j_raw(c));
-        key = ps_j_unescape(key);
-        if (id->n == PS_IDENT_MAX || key.len >= sizeof id->items[0].name || v.len >= PS_IDENT_VALUE)
+    char *name, *value;
+    int r = ps_jscan_open(c, '{');
+    id->n = 0;
+    while (r >= 0 && (r = ps_jscan_name(c, &name)) > 0) {
+        struct ps_ident_item *it = &id->items[id->n];
+        if (id->n == PS_IDENT_MAX || ps_jscan_text(c, &value) < 0 ||
+            strlen(name) >= sizeof it->name || strlen(value) >= sizeof it->value)
             return false;
-        struct ps_ident_item *it = &id->items[id->n++];
-        (void) snprintf(it->name, sizeof it->name, "%.*s", (int) key.len, key.s);
-        (void) snprintf(it->value, sizeof it->value, "%.*s", (int) v.len, v.s);
+        (void) snprintf(it->name, sizeof it->name, "%s", name);
+        (void) snprintf(it->value, sizeof it->value, "%s", value);
+        id->n++;
     }
-    return true;
+    return r >= 0;
 }
 
-static bool get_sums(struct ps_jwalk *c, double sums[PS_SUM__COUNT])
+static bool get_sums(struct ps_jscan *c, double sums[PS_SUM__COUNT])
 {
     size_t n = 0;
-    if (ps_j_type(c) != PS_J_ARRAY) return false;
-    for (ps_j_enter(c); ps_j_next(c); n++)
-        if (n == PS_SUM__COUNT || !ps_j_double(c, &sums[n])) return false;
-    return n == PS_SUM__COUNT;
+    int r = ps_jscan_open(c, '[');
+    for (; r >= 0 && (r = ps_jscan_next(c)) > 0; n++)
+        if (n == PS_SUM__COUNT || ps_jscan_double(c, &sums[n]) < 0) return false;
+    return r >= 0 && n == PS_SUM__COUNT;
+}
+
+/* The members of a line that were there. */
+enum {
+    HAS_VERSION = 1,
+    HAS_JOB = 2,
+    HAS_STARTED = 4,
+    HAS_OPTIONS = 8,
+    HAS_RUN = 16,
+    HAS_SUMS = 32
+};
+enum {
+    FIRST_LINE = HAS_VERSION | HAS_JOB | HAS_STARTED | HAS_OPTIONS,
+    SUMS_LINE = HAS_RUN | HAS_SUMS
+};
+
+static int get_number(struct ps_jscan *c, uint64_t most, uint64_t *ret)
+{
+    int r = ps_jscan_u64(c, ret);
+    return r < 0 || *ret <= most ? r : -PS_EFORMAT;
+}
+
+static int get_hash(struct ps_jscan *c, uint64_t *ret)
+{
+    char *text, *end;
+    int r = ps_jscan_text(c, &text);
+    if (r < 0) return r;
+    *ret = strtoull(text, &end, 16);
+    return end == text + 16 && !*end ? 0 : -PS_EFORMAT;
+}
+
+/* Takes one member in: the bit for it (0 for one that is not known), or an error. */
+static int get_member(struct ps_jscan *c, struct ps_jstr key, struct ps_journal *j,
+                      uint32_t *ret_run, double ret_sums[PS_SUM__COUNT])
+{
+    uint64_t v = 0;
+    int r;
+    if (ps_jstr_is(key, "penstock_journal"))
+        return get_number(c, UINT64_MAX, &v) < 0 || v != VERSION ? -PS_EFORMAT : HAS_VERSION;
+    if (ps_jstr_is(key, "job")) return (r = get_hash(c, &j->job)) < 0 ? r : HAS_JOB;
+    if (ps_jstr_is(key, "started")) {
+        r = get_number(c, INT64_MAX, &v);
+        j->started = (int64_t) v;
+        return r < 0 ? r : HAS_STARTED;
+    }
+    if (ps_jstr_is(key, "options")) return get_options(c, &j->ident) ? HAS_OPTIONS : -PS_EFORMAT;
+    if (ps_jstr_is(key, "dump_kv")) return ps_jscan_bool(c, &j->dump_kv);
+    if (ps_jstr_is(key, "run")) {
+        r = get_number(c, UINT32_MAX, &v);
+        *ret_run = (uint32_t) v;
+        return r < 0 ? r : HAS_RUN;
+    }
+    if (ps_jstr_is(key, "sums")) return get_sums(c, ret_sums) ? HAS_SUMS : -PS_EFORMAT;
+    return ps_jscan_skip(c);
 }
 
 int ps_journal_line(char *line, size_t len, struct ps_journal *j, uint32_t *ret_run,
                     double ret_sums[PS_SUM__COUNT])
 {
-    struct ps_jwalk c = { line, line + len };
+    struct ps_jscan c;
     struct ps_jstr key;
-    struct ps_jint v, version = { 0, false };
-    char hash[17] = "";
-    unsigned have = 0;
-    if (ps_json_check(line, len, NULL) < 0 || ps_j_type(&c) != PS_J_OBJECT) return 0;
-    for (ps_j_enter(&c); ps_j_next_key(&c, &key);) {
-        if (ps_jstr_is(key, "penstock_journal") && ps_j_int(&c, &version) == 1) {
-            have |= 1;
-        } else if (ps_jstr_is(key, "job") && ps_j_type(&c) == PS_J_STRING) {
-            struct ps_jstr s = ps_j_raw(&c);
-            if (s.len != 16) return 0;
-            memcpy(hash, s.s, 16);
-            have |= 2;
-        } else if (ps_jstr_is(key, "started") && ps_j_int(&c, &v) == 1) {
-            j->started = (int64_t) v.mag;
-            have |= 4;
-        } else if (ps_jstr_is(key, "options")) {
-            j->ident.n = 0;
-            if (!get_options(&c, &j->ident)) return 0;
-            have |= 8;
-        } else if (ps_jstr_is(key, "dump_kv")) {
-            j->dump_kv = ps_j_type(&c) == PS_J_TRUE;
-            ps_j_skip(&c);
-        } else if (ps_jstr_is(key, "run") && ps_j_int(&c, &v) == 1) {
-            *ret_run = (uint32_t) v.mag;
-            have |= 16;
-        } else if (ps_jstr_is(key, "sums")) {
-            if (!get_sums(&c, ret_sums)) return 0;
-            have |= 32;
-        } else {
-            ps_j_skip(&c);
-        }
+    int have = 0, r;
+    ps_jscan_init(&c, line, len);
+    if (ps_jscan_open(&c, '{') < 0) return 0;
+    while ((r = ps_jscan_key(&c, &key)) > 0) {
+        if ((r = get_member(&c, key, j, ret_run, ret_sums)) < 0) return 0;
+        have |= r;
     }
-    if (have == 15 && version.mag == VERSION) {
-        char *end;
-        j->job = strtoull(hash, &end, 16);
-        return *end ? 0 : 1;
-    }
-    return have == 48 ? 2 : 0;
+    if (r < 0 || ps_jscan_done(&c) < 0) return 0;
+    return have == FIRST_LINE ? 1 : have == SUMS_LINE ? 2 : 0;
 }
 
 static void add_sums(struct ps_journal *j, const double last[PS_SUM__COUNT])
@@ -149,10 +174,10 @@ static int read_lines(struct ps_journal *j, struct ps_lines *l, uint64_t *ret_en
                 dt, -PS_EFORMAT,
                 "%s, line 1: not a journal of this version; --no-resume starts the job anew",
                 j->path);
-        if (!what) break;
+        if (l->line > 1 && what != 2) break;
         *ret_end = next;
         j->fresh = false;
-        if (what != 2) continue;
+        if (what == 1) continue;
         if (run != last_run) add_sums(j, last);
         last_run = run;
         memcpy(last, sums, sizeof last);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/jout.h"
 #include "engine/base/ps_mem.h"
-#include "engine/job/jscan.h"
+#include "engine/base/ps_utf8.h"
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The "logprobs" object: four lists over the same tokens, so four readings of the tape. With echo the prompt's tokens come
  * first, and the very first has no log-probability. */
+#include "engine/base/ps_utf8.h"
 #include "engine/job/record.h"
 #include <stdio.h>
 #include <string.h>

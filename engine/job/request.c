@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The envelope is walked first, so that a record can name its custom_id whatever is wrong further in; then the body,
- * field by field, through one table. A field that is null is passed over as if it were not there. */
+/* A line is checked to be JSON first; from then on calls of ps_jscan fail only for values of the wrong type. The envelope is walked
+ * next, so that a record can name its custom_id whatever is wrong further in; then the body, field by field, through one table. A
+ * field that is null is passed over as if it were not there. */
 #include "engine/job/request.h"
+#include "engine/base/ps_utf8.h"
 #include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,7 +39,7 @@ bool ps_line_blank(const char *line, size_t len)
 struct walk {
     const struct ps_rules *rules;
     struct ps_request *req;
-    struct ps_jwalk c;
+    struct ps_jscan c;
     const char *field;
 };
 
@@ -52,7 +54,7 @@ static bool wrong_type(struct walk *w, const char *expected)
 static bool get_int(struct walk *w, int64_t lo, uint64_t hi, struct ps_jint *ret)
 {
     struct ps_jint v = { 0, false };
-    bool ok = ps_j_type(&w->c) == PS_J_NUMBER && ps_j_int(&w->c, &v) == 1;
+    bool ok = ps_jscan_int(&w->c, &v) >= 0;
     if (ok)
         ok = v.neg ? lo < 0 && v.mag <= -(uint64_t) lo
                    : v.mag <= hi && (lo <= 0 || v.mag >= (uint64_t) lo);
@@ -73,29 +75,29 @@ static bool get_u32(struct walk *w, uint32_t hi, uint32_t *ret)
 
 static bool get_bool(struct walk *w, bool *ret)
 {
-    enum ps_jtype t = ps_j_type(&w->c);
-    if (t != PS_J_TRUE && t != PS_J_FALSE) return wrong_type(w, "true or false");
-    ps_j_skip(&w->c);
-    *ret = t == PS_J_TRUE;
-    return true;
+    return ps_jscan_bool(&w->c, ret) >= 0 || wrong_type(w, "true or false");
 }
 
 static bool get_string(struct walk *w, struct ps_jstr *ret)
 {
-    if (ps_j_type(&w->c) != PS_J_STRING) return wrong_type(w, "a string");
-    *ret = ps_j_unescape(ps_j_raw(&w->c));
-    return true;
+    return ps_jscan_str(&w->c, ret) >= 0 || wrong_type(w, "a string");
 }
 
 static bool get_number(struct walk *w, double *ret)
 {
-    return ps_j_double(&w->c, ret) || wrong_type(w, "a finite number");
+    return ps_jscan_double(&w->c, ret) >= 0 || wrong_type(w, "a finite number");
 }
 
 /* ---- fields of the body */
 
-static bool out_of_vocabulary(struct walk *w, int r, struct ps_jint v, uint64_t at)
+/* Entry number `at` of a list of token ids. */
+static bool get_id(struct walk *w, uint64_t at, const char *expected, int32_t *ret)
 {
+    struct ps_jint v;
+    int r = ps_jscan_int(&w->c, &v);
+    if (r < 0 && r != -ERANGE) return wrong_type(w, expected);
+    *ret = (int32_t) v.mag;
+    if (r >= 0 && !v.neg && v.mag < w->rules->vocab) return true;
     return ps_request_fail(
         w->req, PS_LE_TOKEN_OUT_OF_RANGE,
         "%s: entry %llu, %s%llu%s, is no token: the vocabulary of %u has ids from 0 to %u",
@@ -103,29 +105,28 @@ static bool out_of_vocabulary(struct walk *w, int r, struct ps_jint v, uint64_t 
         r < 0 ? " and more" : "", w->rules->vocab, w->rules->vocab - 1);
 }
 
+static bool prompt_text(struct walk *w)
+{
+    struct ps_request *q = w->req;
+    if (!get_string(w, &q->text)) return false;
+    if (!w->rules->has_tokenizer)
+        return ps_request_fail(
+            q, PS_LE_UNSUPPORTED_VALUE,
+            "prompt: the model has no tokenizer files, so it takes a list of token ids only");
+    return q->text.len || ps_request_fail(q, PS_LE_EMPTY_PROMPT, "prompt: it is empty");
+}
+
 static bool f_prompt(struct walk *w)
 {
     struct ps_request *q = w->req;
-    switch (ps_j_type(&w->c)) {
-    case PS_J_STRING:
-        if (!get_string(w, &q->text)) return false;
-        if (!w->rules->has_tokenizer)
-            return ps_request_fail(
-                q, PS_LE_UNSUPPORTED_VALUE,
-                "prompt: the model has no tokenizer files, so it takes a list of token ids only");
-        return q->text.len || ps_request_fail(q, PS_LE_EMPTY_PROMPT, "prompt: it is empty");
-    case PS_J_ARRAY: break;
-    default: return wrong_type(w, "a string or a list of token ids");
-    }
-    for (ps_j_enter(&w->c); ps_j_next(&w->c); q->n_ids++) {
-        struct ps_jint v = { 0, false };
-        int r = ps_j_type(&w->c) == PS_J_NUMBER ? ps_j_int(&w->c, &v) : 0;
-        if (!r)
-            return ps_request_fail(q, PS_LE_INVALID_REQUEST,
-                                   "prompt: a list of token ids (integers) was expected; several "
-                                   "prompts are several lines");
-        if (r < 0 || v.neg || v.mag >= w->rules->vocab) return out_of_vocabulary(w, r, v, q->n_ids);
-        if (q->n_ids <= w->rules->positions) q->ids[q->n_ids] = (int32_t) v.mag;
+    if (ps_jscan_type(&w->c) == PS_J_STRING) return prompt_text(w);
+    if (ps_jscan_open(&w->c, '[') < 0) return wrong_type(w, "a string or a list of token ids");
+    for (; ps_jscan_next(&w->c) > 0; q->n_ids++) {
+        int32_t id;
+        if (!get_id(w, q->n_ids,
+                    "a list of token ids (integers; several prompts are several lines)", &id))
+            return false;
+        if (q->n_ids <= w->rules->positions) q->ids[q->n_ids] = id;
     }
     return q->n_ids || ps_request_fail(q, PS_LE_EMPTY_PROMPT, "prompt: it is empty");
 }
@@ -180,7 +181,7 @@ static bool one_stop(struct walk *w)
 {
     struct ps_params *p = &w->req->params;
     struct ps_jstr s;
-    if (ps_j_type(&w->c) != PS_J_STRING || p->n_stop == PS_STOPS)
+    if (ps_jscan_type(&w->c) != PS_J_STRING || p->n_stop == PS_STOPS)
         return wrong_type(w, "a string or a list of up to four strings");
     if (!get_string(w, &s)) return false;
     if (!s.len) return ps_request_fail(w->req, PS_LE_INVALID_REQUEST, "stop: a string is empty");
@@ -198,8 +199,8 @@ static bool one_stop(struct walk *w)
 static bool f_stop(struct walk *w)
 {
     w->req->params.n_stop = 0;
-    if (ps_j_type(&w->c) != PS_J_ARRAY) return one_stop(w);
-    for (ps_j_enter(&w->c); ps_j_next(&w->c);)
+    if (ps_jscan_open(&w->c, '[') < 0) return one_stop(w);
+    while (ps_jscan_next(&w->c) > 0)
         if (!one_stop(w)) return false;
     return true;
 }
@@ -207,17 +208,14 @@ static bool f_stop(struct walk *w)
 static bool f_stop_token_ids(struct walk *w)
 {
     struct ps_params *p = &w->req->params;
-    if (ps_j_type(&w->c) != PS_J_ARRAY) return wrong_type(w, "a list of token ids");
-    for (ps_j_enter(&w->c); ps_j_next(&w->c);) {
-        struct ps_jint v = { 0, false };
-        int r = ps_j_type(&w->c) == PS_J_NUMBER ? ps_j_int(&w->c, &v) : 0;
-        if (!r) return wrong_type(w, "a list of token ids");
-        if (r < 0 || v.neg || v.mag >= w->rules->vocab)
-            return out_of_vocabulary(w, r, v, p->n_stop_ids);
+    if (ps_jscan_open(&w->c, '[') < 0) return wrong_type(w, "a list of token ids");
+    while (ps_jscan_next(&w->c) > 0) {
+        int32_t id;
+        if (!get_id(w, p->n_stop_ids, "a list of token ids", &id)) return false;
         if (p->n_stop_ids == PS_STOP_IDS)
             return ps_request_fail(w->req, PS_LE_UNSUPPORTED_VALUE, "stop_token_ids: more than %d",
                                    PS_STOP_IDS);
-        p->stop_ids[p->n_stop_ids++] = (int32_t) v.mag;
+        p->stop_ids[p->n_stop_ids++] = id;
     }
     return true;
 }
@@ -269,9 +267,8 @@ static bool f_suffix(struct walk *w)
 static bool f_logit_bias(struct walk *w)
 {
     struct ps_jstr key;
-    if (ps_j_type(&w->c) != PS_J_OBJECT) return wrong_type(w, "an object");
-    ps_j_enter(&w->c);
-    return !ps_j_next_key(&w->c, &key) || not_neutral(w, "{}");
+    if (ps_jscan_open(&w->c, '{') < 0) return wrong_type(w, "an object");
+    return ps_jscan_key(&w->c, &key) <= 0 || not_neutral(w, "{}");
 }
 
 static const struct field {
@@ -307,7 +304,7 @@ static const struct field {
 static int find_key(struct ps_request *q, struct ps_jstr key, const char *const *names, size_t n,
                     uint32_t *seen, const char *what)
 {
-    key = ps_j_unescape(key);
+    key = ps_jstr_decode(key);
     for (size_t i = 0; i < n; i++) {
         if (!ps_jstr_is(key, names[i])) continue;
         if (*seen & 1u << i) {
@@ -348,14 +345,13 @@ static bool walk_body(struct walk *w)
     for (size_t i = 0; i < PS_ARRAY_LEN(fields); i++) names[i] = fields[i].name;
     uint32_t seen = 0;
     struct ps_jstr key;
-    for (ps_j_enter(&w->c); ps_j_next_key(&w->c, &key);) {
+    if (ps_jscan_open(&w->c, '{') < 0) return wrong_type(w, "an object");
+    while (ps_jscan_key(&w->c, &key) > 0) {
         int i = find_key(w->req, key, names, PS_ARRAY_LEN(fields), &seen, "a completion request");
         if (i < 0) return false;
         w->field = fields[i].name;
-        if (ps_j_type(&w->c) == PS_J_NULL)
-            ps_j_skip(&w->c);
-        else if (!fields[i].get(w))
-            return false;
+        bool ok = ps_jscan_type(&w->c) == PS_J_NULL ? ps_jscan_skip(&w->c) >= 0 : fields[i].get(w);
+        if (!ok) return false;
     }
     return check_params(w->req);
 }
@@ -365,12 +361,15 @@ static bool walk_body(struct walk *w)
 enum { E_CUSTOM_ID, E_METHOD, E_URL, E_BODY, E__COUNT };
 static const char *const envelope[E__COUNT] = { "custom_id", "method", "url", "body" };
 
-static bool is_envelope(struct ps_jwalk c)
+static bool is_envelope(struct ps_jscan c)
 {
     struct ps_jstr key;
-    for (ps_j_enter(&c); ps_j_next_key(&c, &key); ps_j_skip(&c))
+    if (ps_jscan_open(&c, '{') < 0) return false;
+    while (ps_jscan_key(&c, &key) > 0) {
         for (size_t i = 0; i < E__COUNT; i++)
             if (ps_jstr_is(key, envelope[i])) return true;
+        if (ps_jscan_skip(&c) < 0) break;
+    }
     return false;
 }
 
@@ -386,13 +385,15 @@ static bool check_url(struct ps_request *q, struct ps_jstr url)
 /* Finds the envelope's values; custom_id is taken first, whatever else is wrong. */
 static bool walk_envelope(struct walk *w)
 {
-    struct ps_jwalk at[E__COUNT] = { { NULL, NULL } };
+    struct ps_jscan at[E__COUNT] = { 0 };
     struct ps_jstr key, s;
     uint32_t seen = 0;
-    for (ps_j_enter(&w->c); ps_j_next_key(&w->c, &key); ps_j_skip(&w->c)) {
+    if (ps_jscan_open(&w->c, '{') < 0) return false;
+    while (ps_jscan_key(&w->c, &key) > 0) {
         int i = find_key(w->req, key, envelope, E__COUNT, &seen,
                          "the batch form (the request's own fields stand inside \"body\")");
-        if (i >= 0 && ps_j_type(&w->c) != PS_J_NULL) at[i] = w->c;
+        if (i >= 0 && ps_jscan_type(&w->c) != PS_J_NULL) at[i] = w->c;
+        if (ps_jscan_skip(&w->c) < 0) break;
     }
     for (int i = 0; i < E_BODY; i++) {
         if (!at[i].p) continue;
@@ -412,7 +413,7 @@ static bool walk_envelope(struct walk *w)
     if (!at[E_BODY].p) return ps_request_fail(w->req, PS_LE_INVALID_REQUEST, "body is missing");
     w->c = at[E_BODY];
     w->field = "body";
-    return ps_j_type(&w->c) == PS_J_OBJECT || wrong_type(w, "an object");
+    return true;
 }
 
 static void start(const struct ps_rules *rules, struct ps_request *req)
@@ -424,12 +425,13 @@ void ps_request_json(const struct ps_rules *rules, char *line, size_t len, struc
 {
     struct ps_detail dt = { "" };
     start(rules, req);
-    if (ps_json_check(line, len, &dt) < 0) {
+    if (ps_jscan_check(line, len, &dt) < 0) {
         (void) ps_request_fail(req, PS_LE_INVALID_JSON, "not JSON: %s", dt.text);
         return;
     }
-    struct walk w = { .rules = rules, .req = req, .c = { line, line + len } };
-    if (ps_j_type(&w.c) != PS_J_OBJECT)
+    struct walk w = { .rules = rules, .req = req };
+    ps_jscan_init(&w.c, line, len);
+    if (ps_jscan_type(&w.c) != PS_J_OBJECT)
         (void) ps_request_fail(req, PS_LE_INVALID_REQUEST, "an object was expected");
     else if (!is_envelope(w.c) || walk_envelope(&w))
         (void) walk_body(&w);

@@ -3,7 +3,7 @@
  * error code and a message for that line's record; nothing here fails the job. */
 #ifndef PS_REQUEST_H
 #define PS_REQUEST_H
-#include "engine/job/jscan.h"
+#include "engine/base/ps_jscan.h"
 
 #define PS_LINE_ERRORS(X)                         \
     X(INVALID_JSON, "invalid_json")               \

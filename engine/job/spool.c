@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/spool.h"
+#include "engine/base/ps_utf8.h"
 
 enum { SPOOL_BUF = 256 << 10, COPY_BUF = 16 << 10 };
 
@@ -72,8 +73,7 @@ static size_t unfinished(const char *p, size_t n)
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         uint8_t c = (uint8_t) p[n - back];
         if ((c & 0xc0) == 0x80) continue;
-        size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
-        return need > back ? back : 0;
+        return ps_utf8_lead(c) > back ? back : 0;
     }
     return 0;
 }

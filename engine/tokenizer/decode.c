@@ -1,29 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ids back to text. A token may end within a character: the bytes of a character that can still become whole wait. What cannot
  * is replaced by U+FFFD, one for each maximal subpart (Unicode 3.9, as Python and Rust do). */
+#include "engine/base/ps_utf8.h"
 #include "engine/tokenizer/tok_impl.h"
 #include <string.h>
 
 static const char replacement[3] = { '\xef', '\xbf', '\xbd' };
 
-/* Bytes that a character with this first byte has, 0 = no character starts so. */
-static unsigned char_len(uint8_t lead)
-{
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2 || lead > 0xf4) return 0;
-    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
-
+/* Whether the character that waits may go on with this byte. */
 static bool goes_on(const struct ps_decoder *d, uint8_t b)
 {
-    uint8_t lo = 0x80, hi = 0xbf;
-    if (d->n_wait == 1) switch (d->wait[0]) {
-        case 0xe0: lo = 0xa0; break;
-        case 0xed: hi = 0x9f; break;
-        case 0xf0: lo = 0x90; break;
-        case 0xf4: hi = 0x8f; break;
-        }
-    return b >= lo && b <= hi;
+    return d->n_wait == 1 ? ps_utf8_second(d->wait[0], b) : (b & 0xc0) == 0x80;
 }
 
 static size_t put_byte(struct ps_decoder *d, uint8_t b, char *out)
@@ -32,7 +19,7 @@ static size_t put_byte(struct ps_decoder *d, uint8_t b, char *out)
     if (d->n_wait) {
         if (goes_on(d, b)) {
             d->wait[d->n_wait++] = b;
-            if (d->n_wait < char_len(d->wait[0])) return 0;
+            if (d->n_wait < ps_utf8_lead(d->wait[0])) return 0;
             n = d->n_wait;
             memcpy(out, d->wait, n);
             d->n_wait = 0;
@@ -40,7 +27,7 @@ static size_t put_byte(struct ps_decoder *d, uint8_t b, char *out)
         }
         n = ps_decode_end(d, out);
     }
-    switch (char_len(b)) {
+    switch (ps_utf8_lead(b)) {
     case 0: memcpy(out + n, replacement, 3); return n + 3;
     case 1: out[n] = (char) b; return n + 1;
     default:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/ps_mem.h"
+#include "engine/base/ps_utf8.h"
 #include "engine/tokenizer/tok_impl.h"
 #include <string.h>
 #include <xxhash.h>
@@ -148,7 +149,7 @@ int ps_encode(struct ps_encoder *e, const char *text, size_t len, bool special, 
     const struct ps_tok *t = e->t;
     e->n = 0;
     if (len > TOK_MAX_TEXT) return -EFBIG;
-    if (tok_utf8_valid(text, len) != len) return -EILSEQ;
+    if (ps_utf8_valid(text, len) != len) return -EILSEQ;
     int r = reserve(e, TOK_MAX_AFFIX);
     if (r < 0) return r;
     for (uint32_t i = 0; special && i < t->n_prefix; i++) e->out[e->n++] = t->prefix[i];

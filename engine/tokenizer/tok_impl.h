@@ -142,10 +142,9 @@ bool tok_scan_next(struct tok_scan *sc, struct tok_span *ret);
 
 /* ---- tok_utf8.c */
 extern const uint16_t
-    tok_byte_char[256]; /* GPT-2's alphabet: the character that stands for a byte */
-size_t tok_utf8_valid(const char *s, size_t len);         /* bytes in front that are valid UTF-8 */
-bool tok_is_space(int32_t c);                             /* Unicode's White_Space */
-bool tok_is_word(int32_t c);                              /* \w of Rust's regex crate */
+    tok_byte_char[256];       /* GPT-2's alphabet: the character that stands for a byte */
+bool tok_is_space(int32_t c); /* Unicode's White_Space */
+bool tok_is_word(int32_t c);  /* \w of Rust's regex crate */
 size_t tok_char_at(const char *s, size_t n, int32_t *c);  /* of valid UTF-8: its length */
 size_t tok_char_end(const char *s, size_t n, int32_t *c); /* the last one before n */
 /* A token's text to its bytes, at most len of them: false = it has other characters, nothing is written that counts. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tokenizer/tok_impl.h"
-#include <string.h>
 #include <utf8proc.h>
 
 /* Printable Latin-1 stands for itself, the other 68 bytes get 256, 257, ... in order (GPT-2's bytes_to_unicode). */
@@ -19,35 +18,6 @@ const uint16_t tok_byte_char[256] = {
     ROW(0xb0), ROW(0xc0), ROW(0xd0), ROW(0xe0), ROW(0xf0)
 };
 #undef ROW
-
-size_t tok_utf8_valid(const char *s, size_t len)
-{
-    const uint8_t *u = (const uint8_t *) s;
-    size_t i = 0;
-    while (i < len) {
-        if (u[i] < 0x80) {
-            uint64_t w;
-            for (; i + 8 <= len; i += 8) {
-                memcpy(&w, u + i, 8);
-                if (w & 0x8080808080808080u) break;
-            }
-            while (i < len && u[i] < 0x80) i++;
-            continue;
-        }
-        size_t n = u[i] >= 0xc2 && u[i] <= 0xdf   ? 2
-                   : (u[i] & 0xf0) == 0xe0        ? 3
-                   : u[i] >= 0xf0 && u[i] <= 0xf4 ? 4
-                                                  : 0;
-        if (!n || n > len - i) return i;
-        uint8_t lo = u[i] == 0xe0 ? 0xa0 : u[i] == 0xf0 ? 0x90 : 0x80;
-        uint8_t hi = u[i] == 0xed ? 0x9f : u[i] == 0xf4 ? 0x8f : 0xbf;
-        if (u[i + 1] < lo || u[i + 1] > hi) return i;
-        for (size_t k = 2; k < n; k++)
-            if ((u[i + k] & 0xc0) != 0x80) return i;
-        i += n;
-    }
-    return len;
-}
 
 size_t tok_char_at(const char *s, size_t n, int32_t *c)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tokenizer/tokenize_file.h"
 #include "engine/base/ps_mem.h"
+#include "engine/base/ps_utf8.h"
 #include "engine/tokenizer/tok_impl.h"
 #include <string.h>
 
@@ -68,7 +69,7 @@ static size_t find_cut(const struct text_run *w)
 
 static int bad_text(const struct text_run *w, size_t len)
 {
-    size_t ok = tok_utf8_valid(w->buf, len);
+    size_t ok = ps_utf8_valid(w->buf, len);
     return ps_fail(w->dt, -EILSEQ, "%s: byte %llu is not part of valid UTF-8 (0x%02x)", w->path,
                    (unsigned long long) (w->before + ok), (uint8_t) w->buf[ok]);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The demo model's tokenizer: text to ids and back gives the text, whole or in two calls of one encoder; and any ids at all decode to
  * valid UTF-8. The first byte of the input says which. */
+#include "engine/base/ps_utf8.h"
 #include "engine/tokenizer/tok_impl.h"
 #include <string.h>
 
@@ -28,7 +29,7 @@ static void text(const char *s, size_t len)
     size_t n;
     if (!e && ps_encoder_open(demo(), &e) < 0) abort();
     int r = ps_encode(e, s, len, false, &id, &n);
-    if ((r < 0) != (tok_utf8_valid(s, len) != len)) abort();
+    if ((r < 0) != (ps_utf8_valid(s, len) != len)) abort();
     if (r < 0) return;
     if (n > len) abort();
     char *out = malloc(3 * len + PS_DECODE_SLACK);
@@ -45,7 +46,7 @@ static void ids(const uint8_t *p, size_t size)
     if (!id || !out) abort();
     for (size_t i = 0; i < n; i++) id[i] = (p[2 * i] | p[2 * i + 1] << 8) % 4200 - 50;
     size_t len = decode(id, n, out);
-    if (tok_utf8_valid(out, len) != len) abort();
+    if (ps_utf8_valid(out, len) != len) abort();
     text(out, len);
     free(id);
     free(out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Input lines: whatever they hold, a request is either in bounds or has an error whose message is text. And the checker agrees with
  * jansson on what is JSON. */
+#include "engine/base/ps_utf8.h"
 #include "engine/job/request.h"
 #include <jansson.h>
 #include <string.h>
@@ -55,8 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(line, data, size);
     struct ps_detail dt;
     json_t *j = json_loadb((const char *) data, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    int ours = ps_json_check(line, size, &dt);
-    require(!ours == (j != NULL) || has_digit_or_nul(data, size) || size > PS_JSON_DEPTH);
+    int ours = ps_jscan_check(line, size, &dt);
+    require(!ours == (j != NULL) || has_digit_or_nul(data, size) || size > PS_JSCAN_DEPTH);
     json_decref(j);
     ps_request_json(&rules, line, size, &q);
     judge(&q);

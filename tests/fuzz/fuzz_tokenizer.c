@@ -2,6 +2,7 @@
 /* A model folder's tokenizer files, and a text for what comes of them. The input is seven parts with a byte 0x1e between them:
  * tokenizer.json, vocab.json, merges.txt, tokenizer_config.json, special_tokens_map.json, added_tokens.json, the text. An empty part is a
  * file that is not there. */
+#include "engine/base/ps_utf8.h"
 #include "engine/tokenizer/tok_impl.h"
 #include <string.h>
 
@@ -29,7 +30,7 @@ static void use(const struct ps_tok *t, const uint8_t *text, size_t len)
         for (size_t i = 0; i < n; i++) {
             if (id[i] < 0 || (uint32_t) id[i] >= ps_tok_vocab(t)) abort();
             size_t k = ps_decode(&d, id[i], out);
-            if (k > ps_tok_longest(t) || tok_utf8_valid(out, k) != k) abort();
+            if (k > ps_tok_longest(t) || ps_utf8_valid(out, k) != k) abort();
         }
         if (ps_decode_end(&d, out) > 3) abort();
         free(out);

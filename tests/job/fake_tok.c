@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stands in for the tokenizer library: the same functions, byte by byte. */
 #include "engine/base/ps_mem.h"
-#include "engine/job/jscan.h"
+#include "engine/base/ps_utf8.h"
 #include "fake.h"
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tok_support.h"
+#include "engine/base/ps_utf8.h"
 #include <utf8proc.h>
 
 const char *tiny_vocab(const char *more)
@@ -88,7 +89,7 @@ char *decode_all(const struct ps_tok *t, const int32_t *id, size_t n, bool skip,
     for (size_t i = 0; i <= n; i++) {
         size_t k = i < n ? ps_decode(&d, id[i], one) : ps_decode_end(&d, one);
         assert_true(k <= longest);
-        assert_true(tok_utf8_valid(one, k) == k);
+        assert_true(ps_utf8_valid(one, k) == k);
         memcpy(all + len, one, k);
         len += k;
     }
