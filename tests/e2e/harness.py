@@ -275,8 +275,7 @@ def run_one(shared, name, fn, keep):
     t = T(shared, name)
     begin = time.monotonic()
     try:
-        fn(t)
-        verdict, why = "ok", ""
+        verdict, why = "ok", fn(t) or ""
     except Skipped as e:
         verdict, why = "skip", str(e)
     except Failed as e:

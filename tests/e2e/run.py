@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""End-to-end tests: run the penstock program as users do. Needs Python's standard library only.
+"""End-to-end tests: run the penstock program as users do. Needs Python's standard library, and numpy for comparing with the oracle.
 
     run.py PENSTOCK [-k TEXT]... [--list] [--smoke] [--threads-smoke] [--jobs N] [--slow-by F] [--keep] [-v]
 
 --smoke and --threads-smoke choose the few that are run under sanitizers; --slow-by stretches every time limit. PS_E2E_KILLS is
-the number of SIGKILLs of the crash test (10). The last line is `N passed, N failed, N skipped`.
+the number of SIGKILLs of the crash test (10), PS_E2E_SEEDS that of random models (40), PS_E2E_SEED the first of their seeds (1).
+The last line is `N passed, N failed, N skipped`.
 """
 import argparse, os, shutil, sys, tempfile, threading
 
