@@ -2,14 +2,11 @@
 /* Packed copies of models that were given unpacked, found again by a name that changes when the source does. */
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/convert.h"
-#include "engine/model/slurp.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
-
-enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 /* Size and time of a file, folded into h; a missing one counts as such. */
 static uint64_t fold_stat(const char *path, uint64_t h)
@@ -35,9 +32,8 @@ static int source_key(const char *src, int dtype, uint64_t *ret, struct ps_detai
     ps_auto_src struct ps_src *s = NULL;
     struct ps_shape shape;
     size_t len;
-    (void) snprintf(path, sizeof path, "%s/config.json", real);
-    int r = ps_slurp(path, CONFIG_BYTES_MAX, &json, &len, dt);
-    if (r < 0 || (r = ps_shape_parse(json, len, path, &shape, dt)) < 0) return r;
+    int r = ps_shape_load(real, &shape, &json, &len, dt);
+    if (r < 0) return r;
     if ((r = ps_src_open(real, &s, dt)) < 0) return r;
     uint64_t h = XXH3_64bits_withSeed(real, strlen(real), (uint64_t) PS_PACK_VERSION);
     h = XXH3_64bits_withSeed(json, len, h ^ s->hash ^ (uint64_t) (dtype + 1));

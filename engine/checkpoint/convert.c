@@ -5,15 +5,13 @@
 #include "engine/checkpoint/crc32.h"
 #include "engine/checkpoint/elems.h"
 #include "engine/checkpoint/pack_write.h"
-#include "engine/model/slurp.h"
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
-enum { CONFIG_BYTES_MAX = 1 << 20, WARNINGS_MAX = 10 };
+enum { WARNINGS_MAX = 10 };
 
 static void warnf(const struct ps_convert_opt *opt, const char *fmt, ...) ps_printf_(2, 3);
 static void warnf(const struct ps_convert_opt *opt, const char *fmt, ...)
@@ -279,15 +277,12 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     const struct ps_convert_opt none = { .dtype = -1 };
     if (!opt) opt = &none;
     if (same_folder(src, dst)) return ps_fail(dt, -EINVAL, "%s: SRC and DST are the same", src);
-    char path[PATH_MAX];
     ps_auto_free char *json = NULL;
     ps_auto_src struct ps_src *s = NULL;
     struct ps_packed_text config = { 0 };
     struct ps_shape shape;
-    int n = snprintf(path, sizeof path, "%s/config.json", src);
-    if (n < 0 || (size_t) n >= sizeof path) return ps_fail(dt, -ENAMETOOLONG, "%s: too long", src);
-    int r = ps_slurp(path, CONFIG_BYTES_MAX, &json, &config.len, dt);
-    if (r < 0 || (r = ps_shape_parse(json, config.len, path, &shape, dt)) < 0) return r;
+    int r = ps_shape_load(src, &shape, &json, &config.len, dt);
+    if (r < 0) return r;
     config.text = json;
     if ((r = ps_src_open(src, &s, dt)) < 0) return r;
     struct conv c = { .src = s, .lock = PTHREAD_MUTEX_INITIALIZER };

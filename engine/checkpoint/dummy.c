@@ -3,11 +3,8 @@
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/convert.h"
 #include "engine/checkpoint/elems.h"
-#include "engine/model/slurp.h"
 #include <string.h>
 #include <xxhash.h>
-
-enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 struct dummy {
     const struct ps_packed *p;
@@ -35,8 +32,8 @@ int ps_pack_dummy(const char *config, const char *dst, uint64_t seed,
     ps_auto_free char *json = NULL;
     struct ps_packed_text text = { 0 };
     struct ps_shape shape;
-    int r = ps_slurp(config, CONFIG_BYTES_MAX, &json, &text.len, dt);
-    if (r < 0 || (r = ps_shape_parse(json, text.len, config, &shape, dt)) < 0) return r;
+    int r = ps_shape_load(config, &shape, &json, &text.len, dt);
+    if (r < 0) return r;
     text.text = json;
     ps_auto_pack struct ps_packed *p = ps_calloc(1, sizeof *p);
     if (!p) return ps_fail(dt, -ENOMEM, "out of memory");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/checkpoint/inspect.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_json.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/convert.h"
@@ -112,19 +113,12 @@ static int tell_sizes(struct report *r, const struct ps_shape *s, enum ps_dtype 
     return 0;
 }
 
-static bool has(const char *folder, const char *name)
-{
-    char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return n > 0 && (size_t) n < sizeof path && access(path, R_OK) == 0;
-}
-
 static void tell_tokenizer(struct report *r, const char *folder)
 {
     const char *what = NULL;
-    if (has(folder, "vocab.json") && has(folder, "merges.txt"))
+    if (ps_is_file(folder, "vocab.json") && ps_is_file(folder, "merges.txt"))
         what = "vocab.json + merges.txt";
-    else if (has(folder, "tokenizer.json"))
+    else if (ps_is_file(folder, "tokenizer.json"))
         what = "tokenizer.json";
     set(r, r->o, "tokenizer", what ? json_string(what) : json_null());
     if (!what)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A folder that appears under its name only when everything in it is on the disk. */
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_write.h"
 #include "engine/checkpoint/source.h"
@@ -19,24 +20,6 @@ enum { RENAME_NOREPLACE = 1, RENAME_EXCHANGE = 2 };
 static int path_error(struct ps_detail *dt, int e, const char *what, const char *path)
 {
     return ps_fail(dt, -e, "%s: %s: %s", path, what, strerror(e));
-}
-
-/* Syncs the folder that `path` stands in (self: the folder itself). */
-static int sync_folder(const char *path, bool self, struct ps_detail *dt)
-{
-    char parent[PATH_MAX];
-    (void) snprintf(parent, sizeof parent, "%s", path);
-    if (!self) {
-        char *slash = strrchr(parent, '/');
-        if (!slash)
-            (void) snprintf(parent, sizeof parent, ".");
-        else
-            slash[slash == parent] = 0;
-    }
-    ps_auto_close int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return path_error(dt, errno, "cannot be opened", parent);
-    if (fsync(fd) < 0 && errno != EINVAL) return path_error(dt, errno, "fsync", parent);
-    return 0;
 }
 
 /* Only files: a folder in there is somebody's, and stays. Returns 0 when the folder is gone. */
@@ -77,9 +60,9 @@ static void warn_leftovers(const char *dst, void (*warn)(void *ud, const char *t
     while (d && (e = readdir(d)))
         if (!strncmp(e->d_name, base, n) && !strncmp(e->d_name + n, ".partial.", 9)) {
             (void) snprintf(text, sizeof text,
-                            "%s%s%s: left over from an interrupted conversion (or one that is "
+                            "%s%s: left over from an interrupted conversion (or one that is "
                             "running); remove it if none is",
-                            slash ? parent : "", "", e->d_name);
+                            slash ? parent : "", e->d_name);
             warn(ud, text);
         }
     if (d) (void) closedir(d);
@@ -141,24 +124,14 @@ static int open_new(const struct ps_outdir *d, const char *name, char *path, siz
     return 0;
 }
 
-static int write_all(int fd, const char *path, const void *bytes, size_t n, struct ps_detail *dt)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t w = write(fd, (const char *) bytes + done, n - done);
-        if (w < 0 && errno == EINTR) continue;
-        if (w < 0) return path_error(dt, errno, "write", path);
-        done += (size_t) w;
-    }
-    return 0;
-}
-
 int ps_outdir_put(const struct ps_outdir *d, const char *name, const void *bytes, size_t n,
                   struct ps_detail *dt)
 {
     char path[PATH_MAX];
     ps_auto_close int fd = -EBADF;
     int r = open_new(d, name, path, sizeof path, &fd, dt);
-    if (r < 0 || (r = write_all(fd, path, bytes, n, dt)) < 0) return r;
+    if (r < 0) return r;
+    if ((r = ps_pwrite_all(fd, bytes, n, 0)) < 0) return path_error(dt, -r, "write", path);
     return fsync(fd) < 0 ? path_error(dt, errno, "fsync", path) : 0;
 }
 
@@ -170,6 +143,7 @@ int ps_outdir_copy(const struct ps_outdir *d, const char *folder, const char *na
     int n = snprintf(from, sizeof from, "%s/%s", folder, name);
     if (n < 0 || (size_t) n >= sizeof from)
         return ps_fail(dt, -ENAMETOOLONG, "%s: too long", folder);
+    ssize_t got = 0;
     ps_auto_close int in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (in < 0) return errno == ENOENT ? 0 : path_error(dt, errno, "cannot be opened", from);
     if (fstat(in, &st) < 0) return path_error(dt, errno, "fstat", from);
@@ -178,14 +152,15 @@ int ps_outdir_copy(const struct ps_outdir *d, const char *folder, const char *na
     ps_auto_close int fd = -EBADF;
     int r = open_new(d, name, path, sizeof path, &fd, dt);
     if (r < 0) return r;
-    for (uint64_t total = 0;;) {
-        ssize_t got = read(in, buf, sizeof buf);
+    for (uint64_t at = 0;; at += (uint64_t) got) {
+        got = read(in, buf, sizeof buf);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return path_error(dt, errno, "read", from);
         if (got == 0) break;
-        if ((total += (uint64_t) got) > COPY_BYTES_MAX)
+        if (at + (uint64_t) got > COPY_BYTES_MAX)
             return ps_fail(dt, -PS_EFORMAT, "%s grows while it is read", from);
-        if ((r = write_all(fd, path, buf, (size_t) got, dt)) < 0) return r;
+        if ((r = ps_pwrite_all(fd, buf, (size_t) got, at)) < 0)
+            return path_error(dt, -r, "write", path);
     }
     return fsync(fd) < 0 ? path_error(dt, errno, "fsync", path) : 0;
 }
@@ -225,8 +200,12 @@ static int exchange(struct ps_outdir *d, struct ps_detail *dt)
 int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *text), void *ud,
                      struct ps_detail *dt)
 {
-    int r = sync_folder(d->tmp, true, dt);
-    if (r < 0) return r;
+    ps_auto_free char *parent =
+        NULL; /* found first: after the rename nothing may fail for want of memory */
+    int r = ps_folder_of(d->dst, &parent);
+    if (r < 0) return ps_fail(dt, r, "out of memory");
+    r = ps_sync_folder(d->tmp);
+    if (r < 0) return path_error(dt, -r, "fsync", d->tmp);
     if (d->replace) {
         if ((r = exchange(d, dt)) < 0) return r;
     } else {
@@ -244,7 +223,8 @@ int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *tex
     }
     free(d->tmp);
     d->tmp = NULL;
-    return sync_folder(d->dst, false, dt);
+    r = ps_sync_folder(parent);
+    return r < 0 ? path_error(dt, -r, "fsync", parent) : 0;
 }
 
 void ps_outdir_done(struct ps_outdir *d, struct ps_detail *dt)

@@ -2,33 +2,15 @@
 /* Opens packed models. The shape comes from config.json, tensors from the header, chunks from the table in it; each is checked
  * against the other two, so that what stands in a ps_packed can be used as addresses. */
 #include "engine/checkpoint/pack.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
 #include "engine/checkpoint/source.h"
-#include "engine/model/slurp.h"
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
-enum { CONFIG_BYTES_MAX = 1 << 20 };
-
-static char *join(const char *folder, const char *name)
-{
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *p = ps_calloc(n, 1);
-    if (p) (void) snprintf(p, n, "%s/%s", folder, name);
-    return p;
-}
-
-bool ps_pack_is(const char *folder)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    int n = snprintf(path, sizeof path, "%s/" PS_PACK_FILE, folder);
-    return n > 0 && (size_t) n < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
+bool ps_pack_is(const char *folder) { return ps_is_file(folder, PS_PACK_FILE); }
 
 void ps_pack_close(struct ps_packed *p)
 {
@@ -212,14 +194,13 @@ bad:
 int ps_pack_open(const char *folder, struct ps_packed **ret, struct ps_detail *dt)
 {
     ps_auto_pack struct ps_packed *p = ps_calloc(1, sizeof *p);
-    if (!p || !(p->folder = join(folder, "")) || !(p->path = join(folder, PS_PACK_FILE)))
+    if (!p || !(p->folder = ps_concat(folder, "", "")) ||
+        !(p->path = ps_concat(folder, "/", PS_PACK_FILE)))
         return ps_fail(dt, -ENOMEM, "out of memory");
-    p->folder[strlen(folder)] = 0;
-    ps_auto_free char *config = join(folder, "config.json"), *json = NULL;
+    ps_auto_free char *json = NULL;
     size_t len;
-    if (!config) return ps_fail(dt, -ENOMEM, "out of memory");
-    int r = ps_slurp(config, CONFIG_BYTES_MAX, &json, &len, dt);
-    if (r < 0 || (r = ps_shape_parse(json, len, config, &p->shape, dt)) < 0) return r;
+    int r = ps_shape_load(folder, &p->shape, &json, &len, dt);
+    if (r < 0) return r;
     ps_auto_src struct ps_src *src = NULL;
     if ((r = ps_src_open_file(p->path, &src, dt)) < 0) return r;
     const struct ps_src_file *f = &src->files[0];

@@ -2,11 +2,10 @@
 /* Finds the files of a checkpoint, opens them and hands each to its format's reader. Nothing is written, and no weight is
  * read, before all of this has passed. */
 #include "engine/checkpoint/source.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
-#include "engine/model/slurp.h"
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,14 +101,6 @@ int ps_src_add(struct ps_src *s, struct ps_src_tensor **ret, struct ps_detail *d
     return 0;
 }
 
-static char *join(const char *folder, const char *name)
-{
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *p = ps_calloc(n, 1);
-    if (p) (void) snprintf(p, n, "%s/%s", folder, name);
-    return p;
-}
-
 /* Opens one more file; `path` becomes the source's, also on failure. */
 static int add_file(struct ps_src *s, char *path, struct ps_detail *dt)
 {
@@ -126,14 +117,6 @@ static int add_file(struct ps_src *s, char *path, struct ps_detail *dt)
         .path = PS_TAKE(mine), .fd = PS_TAKE_FD(fd), .fd_direct = -1, .size = (uint64_t) st.st_size
     };
     return 0;
-}
-
-static bool is_file(const char *folder, const char *name)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return n > 0 && (size_t) n < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 static int by_string(const void *a, const void *b)
@@ -187,7 +170,7 @@ syntax:
 static int open_shards(struct ps_src *s, const char *folder, const char *index,
                        struct ps_detail *dt)
 {
-    ps_auto_free char *path = join(folder, index), *text = NULL;
+    ps_auto_free char *path = ps_concat(folder, "/", index), *text = NULL;
     ps_auto_free char **names = ps_calloc(PS_SRC_TENSORS_MAX, sizeof(*names));
     size_t len, n = 0;
     if (!path || !names) return ps_fail(dt, -ENOMEM, "out of memory for %s", index);
@@ -200,7 +183,7 @@ static int open_shards(struct ps_src *s, const char *folder, const char *index,
     s->files = ps_calloc(n, sizeof *s->files);
     if (!s->files) return ps_fail(dt, -ENOMEM, "out of memory for %zu shards", n);
     for (size_t i = 0; i < n; i++)
-        if ((r = add_file(s, join(folder, names[i]), dt)) < 0)
+        if ((r = add_file(s, ps_concat(folder, "/", names[i]), dt)) < 0)
             return ps_fail_in(dt, r, "%s names a shard that cannot be opened", path);
     return 0;
 }
@@ -260,7 +243,7 @@ int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt)
     }
     if (!S_ISDIR(st.st_mode)) return ps_fail(dt, -ENOTDIR, "%s is not a folder", folder);
     size_t k = 0;
-    while (k < PS_ARRAY_LEN(kinds) && !is_file(folder, kinds[k].name)) k++;
+    while (k < PS_ARRAY_LEN(kinds) && !ps_is_file(folder, kinds[k].name)) k++;
     if (k == PS_ARRAY_LEN(kinds))
         return ps_fail(dt, -ENOENT,
                        "%s: no weights: expected model.safetensors or pytorch_model.bin, or shards "
@@ -270,7 +253,7 @@ int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt)
     ps_auto_src struct ps_src *s = ps_calloc(1, sizeof *s);
     if (!s) return ps_fail(dt, -ENOMEM, "out of memory");
     int r = kinds[k].index ? open_shards(s, folder, kinds[k].name, dt)
-                           : open_single(s, join(folder, kinds[k].name), dt);
+                           : open_single(s, ps_concat(folder, "/", kinds[k].name), dt);
     if (r < 0 || (r = read_all(s, kinds[k].torch, dt)) < 0) return r;
     *ret = PS_TAKE(s);
     return 0;
@@ -282,13 +265,8 @@ int ps_src_open_file(const char *path, struct ps_src **ret, struct ps_detail *dt
     bool torch = n >= 4 && (!strcmp(path + n - 4, ".bin") || !strcmp(path + n - 4, ".pth"));
     torch = torch || (n >= 3 && !strcmp(path + n - 3, ".pt"));
     ps_auto_src struct ps_src *s = ps_calloc(1, sizeof *s);
-    char *copy = ps_calloc(n + 1, 1);
-    if (!s || !copy) {
-        free(copy);
-        return ps_fail(dt, -ENOMEM, "out of memory");
-    }
-    memcpy(copy, path, n);
-    int r = open_single(s, copy, dt);
+    if (!s) return ps_fail(dt, -ENOMEM, "out of memory");
+    int r = open_single(s, ps_concat(path, "", ""), dt);
     if (r < 0) return r;
     char head[4];
     torch =

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The greatest token id of a folder's tokenizer, to be compared with the model's table. Files that do not read are the
  * tokenizer's to complain of; here they count as having no ids. */
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_jscan.h"
 #include "engine/checkpoint/convert.h"
-#include "engine/model/slurp.h"
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { VOCAB_BYTES_MAX = 128 << 20 };
 
@@ -83,13 +80,11 @@ int ps_vocab_top(const char *folder, int64_t *ret, struct ps_detail *dt)
                   { "tokenizer.json", whole } };
     int64_t top = -1;
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
-        char path[PATH_MAX];
-        ps_auto_free char *text = NULL;
+        ps_auto_free char *text = NULL, *path = ps_concat(folder, "/", files[i].name);
         size_t len;
-        int n = snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
-        if (n < 0 || (size_t) n >= sizeof path) continue;
-        int r = ps_slurp(path, VOCAB_BYTES_MAX, &text, &len, NULL);
-        if (r == -ENOMEM) return ps_fail(dt, r, "out of memory for %s", path);
+        int r = path ? ps_slurp(path, VOCAB_BYTES_MAX, &text, &len, NULL) : -ENOMEM;
+        if (r == -ENOMEM)
+            return ps_fail(dt, r, "out of memory for %s of %s", files[i].name, folder);
         if (r < 0) continue;
         struct ps_jscan c;
         ps_jscan_init(&c, text, len);

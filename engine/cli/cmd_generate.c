@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/base/ps_mem.h"
+#include "engine/base/ps_file.h"
 #include "engine/cli/generate.h"
 #include "offload/machine.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 /* What is opened for a job; closed in one place. */
@@ -43,22 +42,16 @@ static int open_model(const struct ps_generate_args *a, struct model *m, struct 
 /* The folder of OUTPUT, or --offload-dir, which is made if need be. */
 static int find_offload_dir(const struct ps_generate_args *a, struct model *m, struct ps_detail *dt)
 {
-    const char *from = a->offload_dir ? a->offload_dir : a->job.output;
-    m->offload_dir = ps_calloc(1, strlen(from) + 3);
-    if (!m->offload_dir) return -ENOMEM;
-    memcpy(m->offload_dir, from, strlen(from));
     if (a->offload_dir) {
-        if (mkdir(from, 0777) < 0 && errno != EEXIST)
-            return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", from,
-                           ps_err_str(errno));
-        return 0;
+        m->offload_dir = ps_concat(a->offload_dir, "", "");
+        if (!m->offload_dir) return -ENOMEM;
+        if (mkdir(a->offload_dir, 0777) == 0 || errno == EEXIST) return 0;
+        return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", a->offload_dir,
+                       ps_err_str(errno));
     }
-    char *slash = strrchr(m->offload_dir, '/');
-    if (slash)
-        slash[slash == m->offload_dir] = 0;
-    else
-        memcpy(m->offload_dir, ".", 2);
     struct stat st;
+    int r = ps_folder_of(a->job.output, &m->offload_dir);
+    if (r < 0) return r;
     if (stat(m->offload_dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return ps_fail(dt, -ENOENT, "OUTPUT %s: its folder %s is not there", a->job.output,
                        m->offload_dir);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/first_pass.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/base/ps_utf8.h"
 #include "engine/job/lines.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/journal.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_jscan.h"
-#include "engine/base/ps_mem.h"
 #include "engine/job/lines.h"
 #include "engine/job/places.h"
 #include <fcntl.h>
@@ -204,9 +204,8 @@ int ps_journal_open(const char *path, bool discard, struct ps_journal *ret, stru
     memset(ret, 0, sizeof *ret);
     ret->fd = -1;
     ret->fresh = true;
-    ret->path = ps_calloc(1, strlen(path) + 1);
+    ret->path = ps_concat(path, "", "");
     if (!ret->path) return -ENOMEM;
-    strcpy(ret->path, path); /* NOLINT: sized above */
     int r = open_locked(path, &ret->fd, dt);
     if (!r) r = ps_jout_init(&ret->out, ret->fd, 0, JOURNAL_BUF);
     uint64_t len = 1;
@@ -255,7 +254,7 @@ int ps_journal_begin(struct ps_journal *j, const struct ps_ident *id, int64_t st
     ps_jout_text(o, "}}\n");
     int r = ps_jout_flush(o);
     if (!r && fsync(j->fd) < 0) r = -errno;
-    if (!r) r = ps_sync_folder(j->path);
+    if (!r) r = ps_sync_beside(j->path);
     if (!r) j->fresh = j->remove = false;
     return r;
 }

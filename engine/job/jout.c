@@ -1,86 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/jout.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/base/ps_utf8.h"
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-int ps_pwrite_all(int fd, const void *p, size_t n, uint64_t off)
-{
-    for (const char *s = p; n;) {
-        ssize_t w = pwrite(fd, s, n, (off_t) off);
-        if (w < 0 && errno == EINTR) continue;
-        if (w < 0) return -errno;
-        if (!w) return -ENOSPC;
-        s += w;
-        off += (uint64_t) w;
-        n -= (size_t) w;
-    }
-    return 0;
-}
-
-int ps_pread_all(int fd, void *p, size_t n, uint64_t off)
-{
-    for (char *s = p; n;) {
-        ssize_t r = pread(fd, s, n, (off_t) off);
-        if (r < 0 && errno == EINTR) continue;
-        if (r < 0) return -errno;
-        if (!r) return -ENODATA;
-        s += r;
-        off += (uint64_t) r;
-        n -= (size_t) r;
-    }
-    return 0;
-}
-
-int ps_folder_of(const char *path, char **ret)
-{
-    size_t n = strlen(path);
-    char *p = ps_calloc(1, n + 2);
-    if (!p) return -ENOMEM;
-    memcpy(p, path, n + 1);
-    char *slash = strrchr(p, '/');
-    if (!slash)
-        memcpy(p, ".", 2);
-    else
-        slash[slash == p] = 0;
-    *ret = p;
-    return 0;
-}
-
-int ps_sync_folder(const char *path)
-{
-    ps_auto_free char *folder = NULL;
-    int r = ps_folder_of(path, &folder);
-    if (r < 0) return r;
-    ps_auto_close int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -errno;
-    /* Some file systems cannot sync a folder, and say EINVAL. */
-    return fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : 0;
-}
-
-int ps_temp_beside(const char *path, struct ps_detail *dt)
-{
-    ps_auto_free char *folder = NULL;
-    int r = ps_folder_of(path, &folder);
-    if (r < 0) return r;
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0) return fd;
-    size_t n = strlen(path) + sizeof ".tmp-XXXXXX";
-    ps_auto_free char *name = ps_calloc(1, n);
-    if (!name) return -ENOMEM;
-    (void) snprintf(name, n, "%s.tmp-XXXXXX", path);
-    fd = mkostemp(name, O_CLOEXEC);
-    if (fd < 0) {
-        r = -errno;
-        return ps_fail(dt, r, "%s: cannot make a temporary file beside it: %s", path,
-                       ps_err_str(r));
-    }
-    (void) unlink(name);
-    return fd;
-}
 
 int ps_jout_init(struct ps_jout *o, int fd, uint64_t at, size_t buf_bytes)
 {

@@ -36,15 +36,4 @@ void ps_jout_escaped(struct ps_jout *o, const char *s, size_t len);
 void ps_jout_string(struct ps_jout *o, const char *s, size_t len); /* with quotes */
 /* "key": before a value, with a comma in front unless first; *first becomes false. */
 void ps_jout_key(struct ps_jout *o, bool *first, const char *key);
-
-/* Writes all of it at off; -errno. */
-int ps_pwrite_all(int fd, const void *p, size_t n, uint64_t off) ps_must_check;
-/* Reads exactly n bytes; -ENODATA at the end of the file. */
-int ps_pread_all(int fd, void *p, size_t n, uint64_t off) ps_must_check;
-/* The folder that a file is in; the caller frees it. */
-int ps_folder_of(const char *path, char **ret) ps_must_check;
-/* Makes a rename or a new name in the folder of `path` durable. */
-int ps_sync_folder(const char *path) ps_must_check;
-/* An unlinked temporary file in the folder of `path`: a descriptor or an error. */
-int ps_temp_beside(const char *path, struct ps_detail *dt) ps_must_check;
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/output.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/job/places.h"
 #include <fcntl.h>
@@ -10,24 +11,16 @@
 
 enum { PART_BUF = 256 << 10, COPY_BUF = 1 << 20, COPY_FIRST = 4 << 10 };
 
-static char *with_suffix(const char *path, const char *suffix)
-{
-    size_t n = strlen(path) + strlen(suffix) + 1;
-    char *p = ps_calloc(1, n);
-    if (p) (void) snprintf(p, n, "%s%s", path, suffix);
-    return p;
-}
-
 int ps_output_init(struct ps_output *o, const char *path, const char *dump)
 {
     *o = (struct ps_output) { .out.fd = -1, .kept.fd = -1, .in_order = true };
-    o->path = with_suffix(path, "");
-    o->part = with_suffix(path, ".part");
-    o->journal = with_suffix(path, ".journal");
-    o->sorted = with_suffix(path, ".sorted");
+    o->path = ps_concat(path, "", "");
+    o->part = ps_concat(path, "", ".part");
+    o->journal = ps_concat(path, "", ".journal");
+    o->sorted = ps_concat(path, "", ".sorted");
     if (dump) {
-        o->dump = with_suffix(dump, "");
-        o->dump_part = with_suffix(dump, ".part");
+        o->dump = ps_concat(dump, "", "");
+        o->dump_part = ps_concat(dump, "", ".part");
     }
     if (o->path && o->part && o->journal && o->sorted && !dump == !(o->dump && o->dump_part))
         return 0;
@@ -283,7 +276,7 @@ static int rename_dump(struct ps_output *o, struct ps_detail *dt)
     if (!o->dump) return 0;
     if (rename(o->dump_part, o->dump) < 0)
         return bad_file(dt, -errno, o->dump, "cannot rename the dump into place");
-    int r = ps_sync_folder(o->dump);
+    int r = ps_sync_beside(o->dump);
     return r < 0 ? bad_file(dt, r, o->dump, "its folder cannot be synced") : 0;
 }
 
@@ -310,7 +303,7 @@ int ps_output_finish(struct ps_output *o, const struct ps_table *t, bool complet
     if (r < 0) return r;
     if (rename(sort ? o->sorted : o->part, o->path) < 0)
         return bad_file(dt, -errno, o->path, "cannot rename results into place");
-    r = ps_sync_folder(o->path);
+    r = ps_sync_beside(o->path);
     if (r < 0) return bad_file(dt, r, o->path, "its folder cannot be synced");
     r = rename_dump(o, dt);
     if (r < 0) return r;

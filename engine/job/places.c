@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/places.h"
-#include "engine/base/ps_mem.h"
+#include "engine/base/ps_file.h"
 #include "engine/job/jout.h"
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 
 /* A file as it is told apart from others: what is there, or where it would be made. */
@@ -65,15 +64,13 @@ int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in, struct 
     int r = 0;
     for (size_t i = 0; !r && i < PS_ARRAY_LEN(files); i++) {
         if (!files[i].path) continue;
-        size_t len = strlen(files[i].path) + 16;
         struct place *q = &p[n++];
         q->what = files[i].what;
-        q->path = ps_calloc(1, len);
+        q->path = ps_concat(files[i].path, "", files[i].suffix);
         if (!q->path) {
             r = -ENOMEM;
             break;
         }
-        (void) snprintf(q->path, len, "%s%s", files[i].path, files[i].suffix);
         r = find(q, dt);
         for (size_t k = 0; !r && k + 1 < n; k++)
             if (same(&p[k], q))

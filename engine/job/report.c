@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/report.h"
 #include "engine/base/ps_cpu.h"
-#include "engine/base/ps_mem.h"
+#include "engine/base/ps_file.h"
 #include "engine/job/jout.h"
 #include "engine/job/places.h"
 #include "ps_config.h"
@@ -315,10 +315,8 @@ static void put_all(const struct ps_report *r, struct ps_jout *o)
 int ps_report_write(const struct ps_report *r, const char *path, struct ps_detail *dt)
 {
     struct ps_jout o;
-    size_t n = strlen(path) + 8;
-    ps_auto_free char *tmp = ps_calloc(1, n);
+    ps_auto_free char *tmp = ps_concat(path, "", ".tmp");
     if (!tmp) return -ENOMEM;
-    (void) snprintf(tmp, n, "%s.tmp", path);
     ps_auto_close int fd = -1;
     int e = ps_places_open(tmp, O_TRUNC, &fd, dt);
     if (e < 0) return ps_fail_in(dt, e, "--report");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/slots.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
-#include <string.h>
 
 enum { TAPES_BYTES = 16 << 20, TAPE_MIN = 1 << 10, TAPE_MAX = 64 << 10 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/spool.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_utf8.h"
 
 enum { SPOOL_BUF = 256 << 10, COPY_BUF = 16 << 10 };

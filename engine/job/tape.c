@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/tape.h"
+#include "engine/base/ps_file.h"
 #include "engine/job/jout.h"
 #include <string.h>
 

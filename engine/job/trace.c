@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job/trace.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/job/jout.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { TRACE_BUF = 1 << 20, TRACE_EVENTS = 4000000 };
 
@@ -21,8 +21,7 @@ int ps_trace_open(const char *path, struct ps_trace **ret, struct ps_detail *dt)
 {
     struct ps_trace *t = ps_calloc(1, sizeof *t);
     if (!t) return -ENOMEM;
-    size_t n = strlen(path) + 1;
-    t->path = ps_calloc(1, n);
+    t->path = ps_concat(path, "", "");
     t->fd = t->path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
     int r = !t->path ? -ENOMEM
             : t->fd < 0
@@ -34,7 +33,6 @@ int ps_trace_open(const char *path, struct ps_trace **ret, struct ps_detail *dt)
         free(t);
         return r;
     }
-    memcpy(t->path, path, n);
     (void) pthread_mutex_init(&t->lock, NULL);
     ps_jout_text(&t->out, "{\"traceEvents\": [\n");
     for (int q = 0; q < PS_Q__COUNT; q++) {

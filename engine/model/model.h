@@ -38,6 +38,9 @@ int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_sha
 const char *ps_family_name(enum ps_family f);
 /* From FOLDER/config.json, or from a file if `path` is one. */
 int ps_shape_read(const char *path, struct ps_shape *ret, struct ps_detail *dt) ps_must_check;
+/* The same, and its text, which the caller frees. */
+int ps_shape_load(const char *path, struct ps_shape *ret, char **ret_json, size_t *ret_len,
+                  struct ps_detail *dt) ps_must_check;
 
 enum ps_role {
     PS_W_NONE,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json: what every family shares. */
+#include "engine/base/ps_file.h"
 #include "engine/model/families.h"
-#include "engine/model/slurp.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -160,18 +160,28 @@ int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_sha
     return r;
 }
 
-int ps_shape_read(const char *path, struct ps_shape *ret, struct ps_detail *dt)
+int ps_shape_load(const char *path, struct ps_shape *ret, char **ret_json, size_t *ret_len,
+                  struct ps_detail *dt)
 {
-    char file[4096];
     struct stat st;
     if (stat(path, &st) < 0) {
         int e = errno;
         return ps_fail(dt, -e, "%s: %s", path, strerror(e));
     }
-    int n = snprintf(file, sizeof file, S_ISDIR(st.st_mode) ? "%s/config.json" : "%s", path);
-    if (n < 0 || (size_t) n >= sizeof file) return ps_fail(dt, -ENAMETOOLONG, "%s: too long", path);
+    ps_auto_free char *json = NULL, *file = NULL;
+    file = S_ISDIR(st.st_mode) ? ps_concat(path, "/", "config.json") : ps_concat(path, "", "");
+    size_t len;
+    if (!file) return ps_fail(dt, -ENOMEM, "out of memory for %s", path);
+    int r = ps_slurp(file, CONFIG_BYTES_MAX, &json, &len, dt);
+    if (r < 0 || (r = ps_shape_parse(json, len, file, ret, dt)) < 0) return r;
+    *ret_json = PS_TAKE(json);
+    *ret_len = len;
+    return 0;
+}
+
+int ps_shape_read(const char *path, struct ps_shape *ret, struct ps_detail *dt)
+{
     ps_auto_free char *json = NULL;
     size_t len;
-    int r = ps_slurp(file, CONFIG_BYTES_MAX, &json, &len, dt);
-    return r < 0 ? r : ps_shape_parse(json, len, file, ret, dt);
+    return ps_shape_load(path, ret, &json, &len, dt);
 }

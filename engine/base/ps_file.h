@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files and their names: whole reads and writes at an offset, small files in one piece, paths, and what makes a new name durable.
+ * Any thread. */
+#ifndef PS_FILE_H
+#define PS_FILE_H
+#include "engine/base/ps_err.h"
+#include "engine/base/ps_util.h"
+
+/* Reads exactly n bytes; -ENODATA at the end of the file, else -errno. */
+int ps_pread_all(int fd, void *p, size_t n, uint64_t off) ps_must_check;
+/* Writes all of it at off; -errno. */
+int ps_pwrite_all(int fd, const void *p, size_t n, uint64_t off) ps_must_check;
+
+/* A whole file and a NUL after it; the caller frees *ret. Refused: a folder (-EISDIR), what else is no regular file (-PS_EFORMAT, without
+ * waiting for a FIFO's other end), more than `max` bytes (-EFBIG); else -errno. */
+int ps_slurp(const char *path, size_t max, char **ret, size_t *ret_len,
+             struct ps_detail *dt) ps_must_check;
+
+/* The three in one text: a path from its parts, or a name with a suffix. NULL when out of memory; the caller frees. */
+char *ps_concat(const char *a, const char *b, const char *c);
+/* Whether folder/name is a regular file, through links too. */
+bool ps_is_file(const char *folder, const char *name);
+/* The folder that a path stands in ("." for a bare name); the caller frees. -ENOMEM. */
+int ps_folder_of(const char *path, char **ret) ps_must_check;
+
+/* Makes what was made, renamed or removed in this folder durable. */
+int ps_sync_folder(const char *folder) ps_must_check;
+/* The same for the folder that `path` stands in. */
+int ps_sync_beside(const char *path) ps_must_check;
+/* An unlinked temporary file in the folder that `path` stands in: a descriptor or an error. */
+int ps_temp_beside(const char *path, struct ps_detail *dt) ps_must_check;
+#endif
