@@ -31,17 +31,17 @@ static const char *const kind_names[] = { "a mark",         "None",      "a bool
 
 struct value {
     enum kind kind;
-    uint32_t n; /* TEXT: length; TUPLE, STORAGE, TENSOR: items; STORAGE_TYPE: length */
+    uint32_t n; /* TEXT: length; TUPLE, STORAGE, TENSOR: items */
     union {
         int64_t i;      /* INT, BOOL */
-        const char *s;  /* TEXT, STORAGE_TYPE (of its name) */
+        const char *s;  /* TEXT; STORAGE_TYPE: its name, terminated */
         uint32_t items; /* first of n in the list of items */
     };
 };
 
 struct list {
-    uint32_t *v;
-    uint32_t n, cap;
+    uint32_t *v, n;
+    size_t cap;
 };
 
 struct vm {
@@ -49,7 +49,8 @@ struct vm {
     const char *path;
     struct ps_detail *dt;
     struct value *values;
-    uint32_t n_values, cap_values;
+    uint32_t n_values;
+    size_t cap_values;
     struct list stack, memo, items;
     struct list entries; /* triples: dict, key, value */
 };
@@ -69,15 +70,8 @@ static int no_memory(const struct vm *m)
 
 static int push_to(struct vm *m, struct list *l, uint32_t v)
 {
-    if (l->n == l->cap) {
-        if (l->n >= 4 * VALUES_MAX) return bad(m, "too many values");
-        uint32_t cap = l->cap ? 2 * l->cap : 256, *w = ps_calloc(cap, sizeof *w);
-        if (!w) return no_memory(m);
-        if (l->n) memcpy(w, l->v, l->n * sizeof *w);
-        free(l->v);
-        l->v = w;
-        l->cap = cap;
-    }
+    if (l->n == 4 * VALUES_MAX) return bad(m, "too many values");
+    if (ps_grow(&l->v, &l->cap, l->n, (size_t) l->n + 1, sizeof *l->v) < 0) return no_memory(m);
     l->v[l->n++] = v;
     return 0;
 }
@@ -85,16 +79,9 @@ static int push_to(struct vm *m, struct list *l, uint32_t v)
 /* A new value, on the stack. */
 static int push(struct vm *m, struct value v)
 {
-    if (m->n_values == m->cap_values) {
-        if (m->n_values >= VALUES_MAX) return bad(m, "too many values");
-        uint32_t cap = m->cap_values ? 2 * m->cap_values : 1024;
-        struct value *w = ps_calloc(cap, sizeof *w);
-        if (!w) return no_memory(m);
-        if (m->n_values) memcpy(w, m->values, m->n_values * sizeof *w);
-        free(m->values);
-        m->values = w;
-        m->cap_values = cap;
-    }
+    if (m->n_values == VALUES_MAX) return bad(m, "too many values");
+    if (ps_grow(&m->values, &m->cap_values, m->n_values, (size_t) m->n_values + 1, sizeof v) < 0)
+        return no_memory(m);
     m->values[m->n_values] = v;
     return push_to(m, &m->stack, m->n_values++);
 }

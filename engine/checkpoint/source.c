@@ -88,15 +88,8 @@ int ps_src_add(struct ps_src *s, struct ps_src_tensor **ret, struct ps_detail *d
     if (s->n_tensors == PS_SRC_TENSORS_MAX)
         return ps_fail(dt, -PS_EFORMAT, "%s: more than %d tensors in all",
                        s->files[s->n_files - 1].path, PS_SRC_TENSORS_MAX);
-    if (s->n_tensors == s->cap_tensors) {
-        size_t cap = s->cap_tensors ? 2 * s->cap_tensors : 64;
-        struct ps_src_tensor *t = ps_calloc(cap, sizeof *t);
-        if (!t) return ps_fail(dt, -ENOMEM, "out of memory for the list of tensors");
-        if (s->n_tensors) memcpy(t, s->tensors, s->n_tensors * sizeof *t);
-        free(s->tensors);
-        s->tensors = t;
-        s->cap_tensors = cap;
-    }
+    if (ps_grow(&s->tensors, &s->cap_tensors, s->n_tensors, s->n_tensors + 1, sizeof **ret) < 0)
+        return ps_fail(dt, -ENOMEM, "out of memory for the list of tensors");
     *ret = &s->tensors[s->n_tensors++];
     return 0;
 }

@@ -34,16 +34,7 @@ void ps_encoder_close(struct ps_encoder *e)
 /* Room for n more ids. */
 static int reserve(struct ps_encoder *e, size_t n)
 {
-    if (n <= e->cap - e->n) return 0;
-    size_t cap = e->cap ? e->cap : 256;
-    while (cap - e->n < n) cap *= 2;
-    int32_t *more = ps_calloc(cap, sizeof(*more));
-    if (!more) return -ENOMEM;
-    if (e->n) memcpy(more, e->out, e->n * sizeof(*more));
-    free(e->out);
-    e->out = more;
-    e->cap = cap;
-    return 0;
+    return ps_grow(&e->out, &e->cap, e->n, e->n + n, sizeof(*e->out));
 }
 
 /* The ids of a word's bytes. One that the vocabulary lacks is the unknown token, if there is one, else nothing. */
@@ -103,13 +94,8 @@ static int encode_word(struct ps_encoder *e, const char *w, size_t len)
 static int encode_plain(struct ps_encoder *e, const char *s, size_t len)
 {
     if (e->t->add_prefix_space && s[0] != ' ') {
-        if (len + 1 > e->joined_cap) {
-            char *more = ps_calloc(1, len + 1);
-            if (!more) return -ENOMEM;
-            free(e->joined);
-            e->joined = more;
-            e->joined_cap = len + 1;
-        }
+        int r = ps_grow(&e->joined, &e->joined_cap, 0, len + 1, 1);
+        if (r < 0) return r;
         e->joined[0] = ' ';
         memcpy(e->joined + 1, s, len++);
         s = e->joined;

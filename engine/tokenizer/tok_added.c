@@ -9,19 +9,12 @@
 int tok_added_add(struct ps_tok *t, const char *text, size_t len, struct tok_added flags,
                   const char *where, struct ps_detail *dt)
 {
-    if (t->n_added == t->cap_added) {
-        uint32_t cap = t->cap_added ? 2 * t->cap_added : 16;
-        struct tok_added *more = ps_calloc(cap, sizeof(*more));
-        if (!more) return -ENOMEM;
-        if (t->n_added) memcpy(more, t->added, t->n_added * sizeof(*more));
-        free(t->added);
-        t->added = more;
-        t->cap_added = cap;
-    }
+    int r = ps_grow(&t->added, &t->cap_added, t->n_added, (size_t) t->n_added + 1, sizeof flags);
+    if (r < 0) return r;
     struct tok_added *a = &t->added[t->n_added];
     *a = flags;
     a->len = (uint32_t) len;
-    int r = tok_block_put(t, text, len, &a->off);
+    r = tok_block_put(t, text, len, &a->off);
     if (r < 0) return r;
     if (tok_vocab_find(t, text, len) != a->id) {
         r = tok_vocab_add(t, text, len, a->id, where, dt);

@@ -62,7 +62,8 @@ struct ps_tok {
     struct tok_merge *merge;
     uint32_t merge_mask, n_merges;
     struct tok_added *added;
-    uint32_t n_added, cap_added;
+    uint32_t n_added;
+    size_t cap_added;
     struct tok_set set[2];
     int32_t byte_id[256]; /* -1: the vocabulary lacks it */
     int32_t unk, bos;

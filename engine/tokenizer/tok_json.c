@@ -83,15 +83,8 @@ static int pend(struct tok_source *s, int file, const char *c, int64_t id, struc
         return tok_source_fail(s, file, -PS_EFORMAT,
                                "added token \"%.80s\": ids must be below %d, tokens at most %d", c,
                                TOK_MAX_IDS, TOK_MAX_ADDED);
-    if (s->n_pend == s->cap_pend) {
-        size_t cap = s->cap_pend ? 2 * s->cap_pend : 16;
-        struct tok_pending *more = ps_calloc(cap, sizeof(*more));
-        if (!more) return -ENOMEM;
-        if (s->n_pend) memcpy(more, s->pend, s->n_pend * sizeof(*more));
-        free(s->pend);
-        s->pend = more;
-        s->cap_pend = cap;
-    }
+    if (ps_grow(&s->pend, &s->cap_pend, s->n_pend, s->n_pend + 1, sizeof(*s->pend)) < 0)
+        return -ENOMEM;
     if (json_object_set_new(s->seen, c, json_integer((json_int_t) s->n_pend)) < 0) return -ENOMEM;
     as.id = (int32_t) id;
     s->pend[s->n_pend++] = (struct tok_pending) { c, len, tok_file_name[file], as };

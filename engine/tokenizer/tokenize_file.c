@@ -94,12 +94,8 @@ static int grow(struct text_run *w)
     if (cap > TOK_MAX_TEXT)
         return ps_fail(w->dt, -EFBIG, "%s: has a stretch of %d bytes without a place to cut",
                        w->path, TOK_MAX_TEXT);
-    char *more = ps_calloc(1, cap);
-    if (!more) return ps_fail(w->dt, -ENOMEM, "%s: no memory for %zu bytes of it", w->path, cap);
-    if (w->len) memcpy(more, w->buf, w->len);
-    free(w->buf);
-    w->buf = more;
-    w->cap = cap;
+    if (ps_grow(&w->buf, &w->cap, w->len, cap, 1) < 0)
+        return ps_fail(w->dt, -ENOMEM, "%s: no memory for %zu bytes of it", w->path, cap);
     return 0;
 }
 

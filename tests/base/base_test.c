@@ -123,9 +123,32 @@ static void json_notices_every_allocation(void **state)
     }
 }
 
+static void arrays_grow(void **state)
+{
+    uint16_t *a = NULL;
+    size_t cap = 0;
+    for (uint16_t i = 0; i < 1000; i++) {
+        assert_ok(ps_grow(&a, &cap, i, (size_t) i + 1, sizeof *a));
+        assert_true(cap > i && a[i] == 0);
+        a[i] = i;
+    }
+    assert_int_equal(cap, 1024);
+    for (uint16_t i = 0; i < 1000; i++) assert_int_equal(a[i], i);
+    uint16_t *was = a;
+    ps_mem_fault_arm(1);
+    assert_err(ps_grow(&a, &cap, 1000, 5000, sizeof *a), ENOMEM);
+    assert_true(a == was && cap == 1024);
+    ps_mem_fault_arm(0);
+    assert_err(ps_grow(&a, &cap, 1000, SIZE_MAX / 2 + 2, sizeof *a), ENOMEM); /* bytes overflow */
+    assert_ok(ps_grow(&a, &cap, 1000, 5000, sizeof *a));
+    assert_true(cap == 5000 && a[999] == 999 && a[4999] == 0);
+    free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arrays_grow),
         cmocka_unit_test(error_names),
         cmocka_unit_test(details_nest),
         cmocka_unit_test(f16_rounds_to_nearest_even),
