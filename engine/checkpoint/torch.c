@@ -78,7 +78,8 @@ static int find_storage(struct reader *rd, const struct ps_pickle_tensor *p, con
     char entry[512];
     int n = snprintf(entry, sizeof entry, "%.*sdata/%.*s", (int) rd->prefix_len, rd->prefix,
                      (int) p->key.len, p->key.s);
-    *ret = n > 0 && (size_t) n < sizeof entry ? ps_zip_find(&rd->zip, entry) : NULL;
+    bool whole = n > 0 && (size_t) n < sizeof entry && !memchr(p->key.s, 0, p->key.len);
+    *ret = whole ? ps_zip_find(&rd->zip, entry) : NULL;
     if (*ret) return 0;
     return ps_fail(dt, -PS_EFORMAT, "%s: tensor %.200s: its storage %.100s is not in the archive",
                    rd->f->path, name, n > 0 ? entry : "");

@@ -20,12 +20,11 @@ struct ps_feed {
     struct ps_job_result *result;
     struct ps_detail dt; /* of an error of a callback; empty if it was not ours */
     int32_t eos;
-    uint32_t cursor;              /* the next request to look at */
-    uint64_t kept_from, expected; /* expected: tokens of all requests at most */
-    uint64_t before;              /* generated tokens of earlier runs */
+    uint32_t cursor;   /* the next request to look at */
+    uint64_t expected; /* tokens of all requests at most */
+    uint64_t before;   /* generated tokens of earlier runs */
     double t0, output_s, journal_at;
-    double base
-        [PS_SUM__COUNT]; /* this run's sums that are known before it begins (reading, tokenising) */
+    double base[PS_SUM__COUNT]; /* what is known of this run's sums before it begins: tokenising */
     struct ps_run_stats last;
 };
 

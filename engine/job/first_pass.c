@@ -175,7 +175,17 @@ static int one_line(struct pass *p, enum ps_line kind, uint64_t line, char *s, s
     return r < 0 ? r : spool_it(p, line, ids, n_ids);
 }
 
-static int all_lines(struct pass *p, struct ps_lines *l)
+/* Says whose fault it was: of a line only the spool's and memory's are left, the rest has become its record. */
+static int line_failed(const struct pass *p, int r, uint64_t line, struct ps_detail *dt)
+{
+    if (r == -ENOMEM)
+        return ps_fail(dt, r, "INPUT %s, line %llu: out of memory", p->cfg->input,
+                       (unsigned long long) line);
+    return ps_fail(dt, r, "%s: the job's temporary file beside it, at offset %llu: %s",
+                   p->cfg->beside, (unsigned long long) p->spool->out.at, ps_err_str(r));
+}
+
+static int all_lines(struct pass *p, struct ps_lines *l, struct ps_detail *dt)
 {
     const struct ps_first_cfg *cfg = p->cfg;
     while (p->table->n < cfg->limit) {
@@ -183,14 +193,19 @@ static int all_lines(struct pass *p, struct ps_lines *l)
         size_t len = 0;
         if (cfg->stop && *cfg->stop) return -ECANCELED;
         int kind = ps_lines_next(l, &s, &len);
-        if (kind <= 0) return kind;
-        if (l->line > UINT32_MAX) return -EOVERFLOW;
+        if (kind < 0)
+            return ps_fail(dt, kind, "INPUT %s: read failed at offset %llu: %s", cfg->input,
+                           (unsigned long long) l->off, ps_err_str(kind));
+        if (!kind) break;
+        if (l->line > UINT32_MAX)
+            return ps_fail(dt, -EOVERFLOW, "INPUT %s: more than %u lines", cfg->input, UINT32_MAX);
         if (kind == PS_LINE_OK && !cfg->text && ps_line_blank(s, len)) continue;
         int r = one_line(p, (enum ps_line) kind, l->line, s, len);
-        if (r < 0) return r;
+        if (r < 0) return line_failed(p, r, l->line, dt);
         if (cfg->progress && p->table->n % 1024 == 0) cfg->progress(cfg->progress_ud, p->table->n);
     }
-    return 0;
+    int r = ps_spool_flush(p->spool);
+    return r < 0 ? line_failed(p, r, l->line, dt) : 0;
 }
 
 int ps_first_pass(const struct ps_first_cfg *cfg, struct ps_spool *spool, struct ps_table *table,
@@ -203,13 +218,9 @@ int ps_first_pass(const struct ps_first_cfg *cfg, struct ps_spool *spool, struct
     p.req.ids = ids;
     int r = ids ? ps_lines_init(&l, cfg->fd) : -ENOMEM;
     if (!r && cfg->tok) r = ps_encoder_open(cfg->tok, &p.enc);
-    if (!r) r = all_lines(&p, &l);
-    if (!r) r = ps_spool_flush(spool);
+    if (!r) r = all_lines(&p, &l, dt);
     ps_encoder_close(p.enc);
     ps_table_drop_set(table);
-    if (r < 0 && r != -ECANCELED)
-        r = ps_fail_in(dt, r, "%s, line %llu: %s", cfg->input, (unsigned long long) l.line + 1,
-                       ps_err_str(r));
     ps_lines_done(&l);
     return r;
 }

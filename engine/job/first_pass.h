@@ -13,6 +13,7 @@ struct ps_first_cfg {
     const struct ps_tok *tok; /* NULL: ids only */
     int fd;                   /* seekable; read from its start */
     const char *input;        /* its name, for messages */
+    const char *beside;       /* what the spool lies beside, for messages */
     bool text;
     uint64_t limit;                    /* requests at most */
     const volatile sig_atomic_t *stop; /* non-zero: -ECANCELED; may be NULL */
@@ -28,6 +29,7 @@ struct ps_first {
     double tokenizer_s;
 };
 
+/* -ECANCELED when *stop; an error tells file and offset, or line. */
 int ps_first_pass(const struct ps_first_cfg *cfg, struct ps_spool *spool, struct ps_table *table,
                   struct ps_first *ret, struct ps_detail *dt) ps_must_check;
 double ps_job_now_s(void); /* monotonic */

@@ -2,6 +2,7 @@
 #include "engine/job/identity.h"
 #include "engine/base/ps_mem.h"
 #include "engine/base/ps_utf8.h"
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,7 @@ enum { READ_BYTES = 1 << 20 };
 
 void ps_ident_add(struct ps_ident *id, const char *name, const char *fmt, ...)
 {
-    if (id->n == PS_IDENT_MAX) return;
+    assert(id->n < PS_IDENT_MAX); /* fewer options than that change results */
     struct ps_ident_item *it = &id->items[id->n++];
     (void) snprintf(it->name, sizeof it->name, "%s", name);
     va_list ap;

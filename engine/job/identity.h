@@ -14,7 +14,7 @@ struct ps_ident {
     } items[PS_IDENT_MAX];
 };
 
-/* Adds an item; a value that is too long is cut and marked with its hash. */
+/* Adds an item. A value longer than PS_IDENT_VALUE - 1 bytes is cut: what may be longer brings a hash of its own. */
 void ps_ident_add(struct ps_ident *id, const char *name, const char *fmt, ...) ps_printf_(3, 4);
 /* From the configuration; input_fd is read from its start. */
 int ps_ident_make(const struct ps_job_cfg *cfg, int input_fd, struct ps_ident *ret,

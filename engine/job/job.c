@@ -147,6 +147,7 @@ static int read_input(struct work *w)
         .tok = w->cfg->tok,
         .fd = w->in_fd,
         .input = w->cfg->input,
+        .beside = w->cfg->output,
         .text = w->cfg->text,
         .limit = w->cfg->limit,
         .stop = w->cfg->stop,

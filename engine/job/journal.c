@@ -25,7 +25,9 @@ static int open_locked(const char *path, int *ret, struct ps_detail *dt)
             if (e != EACCES && e != EAGAIN)
                 return ps_fail(dt, -e, "%s: cannot lock: %s", path, ps_err_str(e));
             l = (struct flock) { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-            if (fcntl(fd, F_GETLK, &l) < 0 || l.l_type == F_UNLCK) continue;
+            if (fcntl(fd, F_GETLK, &l) < 0)
+                return ps_fail(dt, -errno, "%s: cannot lock: %s", path, ps_err_str(errno));
+            if (l.l_type == F_UNLCK) continue; /* it ended just now */
             return ps_fail(dt, -EBUSY,
                            "%s: process %ld is working on this output; wait for it or stop it",
                            path, (long) l.l_pid);

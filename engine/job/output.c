@@ -94,9 +94,7 @@ static int open_part(const char *path, bool anew, struct ps_jout *o, struct ps_d
 {
     int fd, r = ps_places_open(path, anew ? O_TRUNC : 0, &fd, dt);
     if (r < 0) return r;
-    r = ps_jout_init(o, fd, 0, PART_BUF);
-    o->fd = fd;
-    return r;
+    return ps_jout_init(o, fd, 0, PART_BUF); /* takes the descriptor, whatever it returns */
 }
 
 /* The lines of one result in the KV dump, which must come next there: 1, 0 if they do not, or an error. */
@@ -247,7 +245,7 @@ static int sort_into(struct ps_output *o, const struct ps_table *t, int fd,
     if (r < 0) return r;
     for (uint32_t i = 0; !r && i < t->n; i++) {
         r = copy_line(o->out.fd, *ps_table_off(t, i), buf, &to);
-        if (stop && *stop) r = -ECANCELED;
+        if (!r && stop && *stop) r = -ECANCELED;
     }
     if (!r) r = ps_jout_flush(&to);
     if (!r && fsync(fd) < 0) r = -errno;

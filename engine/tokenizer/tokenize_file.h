@@ -6,7 +6,8 @@
 #include "engine/tokenizer/tokenizer.h"
 #include <stdio.h>
 
-/* Writes "[2, 31414, 232]\n". `special`: with the model's prefix (OPT: </s>). Text that is not UTF-8 is -EILSEQ and names byte and line. */
+/* Writes "[2, 31414, 232]\n". `special`: with the model's prefix (OPT: </s>). Text that is not UTF-8 is -EILSEQ and names the
+ * byte. */
 int ps_tokenize_file(const struct ps_tok *t, const char *path, bool special, FILE *out,
                      struct ps_detail *dt) ps_must_check;
 /* Writes the text of a JSON list of ids, and nothing else. `special`: with the text of special tokens. Anything but a list of ids that

@@ -19,12 +19,13 @@ bool ps_tok_is_special(const struct ps_tok *t, int32_t id);
  * NULL for an id without a token. Static as long as t. */
 const char *ps_tok_bytes(const struct ps_tok *t, int32_t id, size_t *ret_len);
 
-/* Ids appended to a growing array. One encoder a thread; its memory is kept between calls. */
+/* Text to ids. One encoder a thread; its memory is kept between calls. */
 struct ps_encoder;
 int ps_encoder_open(const struct ps_tok *t, struct ps_encoder **ret) ps_must_check;
 void ps_encoder_close(struct ps_encoder *e); /* takes NULL */
 /* Encodes `len` bytes of valid UTF-8 (NUL allowed). `special`: puts the model's prefix (OPT: </s>) in front. Special tokens that
- * stand in the text are recognised as Hugging Face does. *ret points to the encoder's memory, valid until its next call. */
+ * stand in the text are recognised as Hugging Face does. *ret points to the encoder's memory, valid until its next call. -EILSEQ for what
+ * is not UTF-8, -EFBIG for more than 1 GiB, -ENOMEM. */
 int ps_encode(struct ps_encoder *e, const char *text, size_t len, bool special, const int32_t **ret,
               size_t *ret_n) ps_must_check;
 
