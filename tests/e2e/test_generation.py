@@ -165,10 +165,10 @@ def test_distribution(t, kw):
 @smoke
 @cases(plain=dict(), echo=dict(echo=True))
 def test_logprobs(t, kw):
-    n = 12
-    r = t.generate(t.model("demo-opt"), [(f"n{k}", dict(prompt=PROMPT, max_tokens=n, logprobs=k, return_token_ids=True, **kw))
-                                         for k in (0, 1, 5, 20)] +
-                   [("ids", dict(prompt=PROMPT, max_tokens=n, logprobs=5, return_token_ids=True, return_tokens_as_token_ids=True, **kw))])
+    body = dict(prompt=PROMPT, max_tokens=12, temperature=0.9, seed=4, return_token_ids=True, **kw)
+    ask = {**{f"n{k}": dict(logprobs=k) for k in (0, 1, 5, 20)}, "ids": dict(logprobs=5, return_tokens_as_token_ids=True)}
+    # A job each, for what is drawn depends on the custom_id.
+    r = {name: t.generate(t.model("demo-opt"), [("same", {**body, **more})])["same"] for name, more in ask.items()}
     prompt_ids = r["n0"]["response"]["body"]["choices"][0]["prompt_token_ids"]
     t.eq(prompt_ids[0], 2, "</s> in front")
     skip = len(prompt_ids) if kw else 0
