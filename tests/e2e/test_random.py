@@ -180,11 +180,12 @@ def seeded(fn):
 
 # ---------------------------------------------------------------- the same bytes
 
-def placements(t, c, n, disk=False):
+def placements(t, c, n):
+    """The first with everything on disk."""
     want, kept = c.generate(BASE)
     t.eq(sorted(k for k, r in want.items() if r["error"] is None), sorted(k for k, _ in c.valid), "requests that fit the positions")
     for i in range(n):
-        options, reqs, job = random_placement(c.rng, disk and i == 0), list(c.reqs), "in.jsonl"
+        options, reqs, job = random_placement(c.rng, i == 0), list(c.reqs), "in.jsonl"
         if c.rng.random() < 0.5:
             options += ["--host-mem", f"{int(c.least_memory(options) * c.rng.choice([1, 1, c.rng.uniform(1, 2)]))}K"]
         if c.rng.random() < 0.3:
@@ -208,9 +209,8 @@ def test_placements(t, c):
 @smoke
 @cases(**{f"seed {s}": s for s in SEEDS[:3]})
 @seeded
-def test_on_disk(t, c):
-    """Everything on disk, then one more at random."""
-    placements(t, c, 2, disk=True)
+def test_few_placements(t, c):
+    placements(t, c, 2)
 
 
 # ---------------------------------------------------------------- the oracle

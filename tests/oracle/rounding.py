@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the oracle says about one sequence, and how far an engine that rounds to f32 may be from it. Needs numpy.
 
-The oracle runs twice over the tokens that the engine chose: as it is, and with noise of f32's size on whatever passes from one layer
-to the next, keeping the same entries. Tolerances are a floor plus a multiple of what the noise moved. A choice between entries whose
-scores are closer than that is too close to call: from the next step on the engine may rightly be elsewhere. Equal whole numbers are
-not: every query behind them saw one key alone, with probability 1 (exp() underflows in f32 long before it does in f64), so the engine's
-scores are the same numbers, and the rule for equal scores must be met.
+The oracle runs three times over the tokens that the engine chose: as it is, and with noise of a few bits of f32, once added and once
+subtracted, on whatever passes from one layer to the next, keeping the same entries. Tolerances are a floor plus a multiple of what the
+noise moved. (Both signs, so that a K or V beside the boundary between two f16 values falls on its other side in one of them, as it may in
+the engine.) A choice between entries whose scores are closer than that is too close to call: from the next step on the engine may
+rightly be elsewhere. Equal whole numbers are not: every query behind them saw one key alone, with probability 1 (exp() underflows in
+f32 long before it does in f64), so the engine's scores are the same numbers, and the rule for equal scores must be met.
 """
 import os, sys, types
 
@@ -14,18 +15,18 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import oracle
 
-NOISE = 2.0 ** -22
-TIMES = 20              # of what one draw of the noise moved
+NOISE = 2.0 ** -19
+TIMES = 4               # of what the noise moved
 LOGIT, SCORE = 2e-3, {"f32": 1e-4, "f16": 4e-4}     # the floors
 
 
 class Noisy(oracle.Model):
-    def __init__(self, model):
+    def __init__(self, model, sign):
         self.__dict__.update(model.__dict__)
-        self.rng = np.random.default_rng(1)
+        self.noise, self.rng = sign * NOISE, np.random.default_rng(1)
 
     def moved(self, x):
-        return x + NOISE * np.abs(x).max(-1, keepdims=True) * self.rng.standard_normal(x.shape)
+        return x + self.noise * np.abs(x).max(-1, keepdims=True) * self.rng.choice((-1.0, 1.0), x.shape)
 
     def embed(self, ids, pos):
         return self.moved(super().embed(ids, pos))
@@ -82,9 +83,9 @@ class Right:
         self.last, self.fed, self.heads = len(fed), len(prompt) + len(fed), model.nkv
         first = Watched(a)
         _, self.plog, self.steps = oracle.run(model, prompt, len(fed), fed, first, "true", kv)
-        again = Again(a, first.calls)
-        _, self.noisy_plog, self.noisy_steps = oracle.run(Noisy(model), prompt, len(fed), fed, again, "true", kv)
-        self.tol = [SCORE[kv_dtype] + TIMES * m for m in again.moved]
+        again = [Again(a, first.calls) for _ in range(2)]
+        self.noisy = [oracle.run(Noisy(model, sign), prompt, len(fed), fed, x, "true", kv)[1:] for sign, x in zip((1, -1), again)]
+        self.tol = [SCORE[kv_dtype] + TIMES * max(m) for m in zip(*(x.moved for x in again))]
         close = [split is not None and self.near(c, s, h, r, tol) for c, tol in zip(first.calls, self.tol)]
         per = self.layers * self.heads
         self.close = [close[i:i + per] for i in range(0, len(close), per)]
@@ -105,17 +106,18 @@ class Right:
             return bool(((away > 0) & (away <= tol)).any())
         return not least - most > tol
 
-    def judged(self, a, b):
-        a, b = log_softmax(a), log_softmax(b)
-        return a, LOGIT + TIMES * float(np.abs(a - b).max())
+    @staticmethod
+    def judged(right, noisy):
+        right = log_softmax(right)
+        return right, LOGIT + TIMES * max(float(np.abs(right - log_softmax(x)).max()) for x in noisy)
 
     def prompt(self, i):
         """-> log-probabilities after prompt token i, tolerance"""
-        return self.judged(self.plog[i], self.noisy_plog[i])
+        return self.judged(self.plog[i], [plog[i] for plog, _ in self.noisy])
 
     def step(self, i):
         """-> log-probabilities of generated token i, tolerance; None if that is too close to call"""
-        return None if self.first < i else self.judged(self.steps[i][0], self.noisy_steps[i][0])
+        return None if self.first < i else self.judged(self.steps[i][0], [steps[i][0] for _, steps in self.noisy])
 
     def head(self, layer, head):
         """-> positions kept at the end, their scores, tolerance; None if that is too close to call"""
