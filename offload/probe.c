@@ -128,7 +128,7 @@ int ps_probe_dram(unsigned threads, uint64_t bytes, double max_s, struct ps_rate
 struct disk {
     struct ps_probe_disk how;
     enum ps_io_dir dir;
-    const char *path;
+    const char *path, *open_as; /* open_as: see struct ps_store_file */
     struct ps_store *t;
     struct ps_arena *mem;
     struct ps_io *ios;
@@ -157,7 +157,9 @@ static int disk_open(struct disk *d, struct ps_detail *dt)
     memset(ps_arena_base(d->mem), 0x5a, ac.bytes); /* some drives are quicker with zeros */
     d->ios = ps_calloc(d->how.depth, sizeof *d->ios);
     if (!d->ios) return ps_fail(dt, -ENOMEM, "no memory for a disk probe");
-    struct ps_store_file f = { .path = d->path, .write = d->dir == PS_IO_WRITE };
+    struct ps_store_file f = { .path = d->path,
+                               .open_as = d->open_as,
+                               .write = d->dir == PS_IO_WRITE };
     struct ps_store_cfg sc = { .files = &f,
                                .n_files = 1,
                                .depth = d->how.depth,
@@ -257,17 +259,14 @@ int ps_probe_disk_write(const char *folder, const struct ps_probe_disk *how, str
     if (left / 10 < bytes)
         return ps_fail(dt, -ENOSPC, "%s has %llu bytes free, too little to probe it with %llu",
                        folder, (unsigned long long) left, (unsigned long long) bytes);
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/.penstock-probe-XXXXXX", folder) >= (int) sizeof path)
-        return ps_fail(dt, -ENAMETOOLONG, "the name of %s is too long", folder);
-    ps_auto_close int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0) return ps_fail(dt, -errno, "making a file in %s: %s", folder, ps_err_str(errno));
-    struct disk d = { .how = *how, .dir = PS_IO_WRITE, .path = path };
+    char open_as[32];
+    ps_auto_close int fd = -1;
+    if ((r = ps_store_unnamed(folder, &fd, open_as, dt)) < 0) return r;
+    struct disk d = { .how = *how, .dir = PS_IO_WRITE, .path = folder, .open_as = open_as };
     struct slices s = { 0 };
     bool direct = false;
     r = write_file(&d, fd, bytes, &s, &direct, dt);
     disk_done(&d);
-    (void) unlink(path);
     if (r < 0) return r;
     sum_up(&s, ret);
     *ret_direct = direct;

@@ -46,8 +46,9 @@ struct ps_store_info {
 
 struct ps_store_file {
     const char *path;
-    bool write;    /* opened read-write (it must exist) */
-    uint64_t size; /* out: length at open */
+    const char *open_as; /* opened instead of path, which then is for messages; NULL = path */
+    bool write;          /* opened read-write (it must exist) */
+    uint64_t size;       /* out: length at open */
 };
 
 struct ps_store_cfg {
@@ -99,6 +100,10 @@ int ps_store_submit(struct ps_store *t, struct ps_io *const *ios, unsigned n) ps
 int ps_store_reap(struct ps_store *t, struct ps_io **done, unsigned max,
                   int64_t timeout_ns) ps_must_check;
 void ps_store_wake(struct ps_store *t);
+/* A file in a folder that has no name, so that nothing is left behind however the process ends: a descriptor of it, and what it can be
+ * opened as while that is open. */
+int ps_store_unnamed(const char *folder, int *ret_fd, char ret_open_as[static 32],
+                     struct ps_detail *dt) ps_must_check;
 /* The path that file was opened by, for messages; never NULL. */
 const char *ps_store_path(const struct ps_store *t, uint32_t file);
 /* One transfer, waited for; nothing else may be in flight. 0 or a negative error. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/store_files.h"
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 /* A transfer that makes no progress is asked for again, but not for ever. */
@@ -30,11 +32,23 @@ static bool direct_works(int fd, uint32_t align, uint64_t size)
     return pread(fd, p, align, 0) >= 0 || errno != EINVAL;
 }
 
+int ps_store_unnamed(const char *folder, int *ret_fd, char ret_open_as[static 32],
+                     struct ps_detail *dt)
+{
+    ps_auto_free char *beside = ps_concat(folder, "/", "penstock");
+    int fd = beside ? ps_temp_beside(beside, dt) : -ENOMEM;
+    if (fd < 0) return fd;
+    (void) snprintf(ret_open_as, 32, "/proc/self/fd/%d", fd);
+    *ret_fd = fd;
+    return 0;
+}
+
 static int open_one(const struct ps_store_cfg *cfg, struct ps_store_file *file, int *ret_fd,
                     bool *ret_direct, uint32_t *ret_align, struct ps_detail *dt)
 {
     const int flags = (file->write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
-    ps_auto_close int fd = open(file->path, flags);
+    const char *open_as = file->open_as ? file->open_as : file->path;
+    ps_auto_close int fd = open(open_as, flags);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return ps_fail(dt, -errno, "opening %s for %s: %s", file->path,
@@ -48,7 +62,7 @@ static int open_one(const struct ps_store_cfg *cfg, struct ps_store_file *file, 
     *ret_align = ALIGN_BUFFERED;
     uint32_t align = cfg->no_direct ? 0 : ps_dio_align(fd);
     if (align) {
-        ps_auto_close int d = open(file->path, flags | O_DIRECT);
+        ps_auto_close int d = open(open_as, flags | O_DIRECT);
         if (d >= 0 && direct_works(d, align, (uint64_t) size)) {
             int buffered = fd;
             fd = d;

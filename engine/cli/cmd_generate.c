@@ -70,7 +70,7 @@ static int find_host_mem(uint64_t available, uint64_t *host_mem, struct ps_detai
         return ps_fail(dt, -PS_EUSAGE,
                        "how much memory there is cannot be told here: --host-mem is needed");
     if (*host_mem == UINT64_MAX) {
-        *host_mem = available / 10 * 8;
+        *host_mem = available / 10 * 8 < most ? available / 10 * 8 : most;
     } else if (available && *host_mem > most) {
         (void) snprintf(text, sizeof text,
                         "--host-mem is more than there is: of %" PRIu64

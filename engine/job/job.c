@@ -122,7 +122,10 @@ static int open_output(struct work *w)
 {
     struct ps_done d;
     int there = ps_output_look(&w->output, w->job, &d, w->dt);
-    if (there == -PS_ECONFLICT && w->cfg->overwrite) there = 0;
+    if (there == -PS_ECONFLICT && w->cfg->overwrite) {
+        there = 0;
+        w->dt->text[0] = 0;
+    }
     if (there < 0) return there;
     if (w->cfg->no_resume) there = 0;
     int r = open_journal(w);

@@ -198,7 +198,9 @@ static int read_it(struct ps_journal *j, struct ps_detail *dt)
     ps_lines_done(&l);
     if (!r && ftruncate(j->fd, (off_t) end) < 0) r = -errno;
     j->out.at = end;
-    return r;
+    return r < 0 && r != -PS_EFORMAT
+               ? ps_fail(dt, r, "%s: cannot be read and cut: %s", j->path, ps_err_str(r))
+               : r;
 }
 
 int ps_journal_open(const char *path, bool discard, struct ps_journal *ret, struct ps_detail *dt)

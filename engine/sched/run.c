@@ -13,29 +13,20 @@ struct run {
     struct ps_sched s;
     struct ps_arena *arena;
     struct ps_store *store;
-    char *offload_path;
+    int offload_fd; /* -1: there is none */
+    char offload_as[32];
 };
 
-/* The file for KV and hidden states: its room is taken now, so that a full disk shows before the first token. It has no name once the
- * store has it open, so nothing is left behind however the process ends. */
+/* The file for KV and hidden states: its room is taken now, so that a full disk shows before the first token. It has no name, so nothing
+ * is left behind however the process ends. */
 static int make_offload_file(struct run *x, struct ps_detail *dt)
 {
     uint64_t bytes = x->s.plan->disk_bytes;
     const char *dir = x->s.cfg->offload_dir;
     if (!bytes) return 0;
-    if (asprintf(&x->offload_path, "%s/.penstock-offload.XXXXXX", dir) < 0) {
-        x->offload_path = NULL;
-        return ps_fail(dt, -ENOMEM, "offload file: out of memory");
-    }
-    ps_auto_close int fd = mkostemp(x->offload_path, O_CLOEXEC);
-    if (fd < 0) {
-        int err = -errno;
-        free(x->offload_path);
-        x->offload_path = NULL;
-        return ps_fail(dt, err, "--offload-dir %s: cannot create a file there: %s", dir,
-                       strerror(-err));
-    }
-    int r = posix_fallocate(fd, 0, (off_t) bytes);
+    int r = ps_store_unnamed(dir, &x->offload_fd, x->offload_as, dt);
+    if (r < 0) return ps_fail_in(dt, r, "--offload-dir");
+    r = posix_fallocate(x->offload_fd, 0, (off_t) bytes);
     if (r)
         return ps_fail(dt, -r, "--offload-dir %s: no room for %.1f MiB of KV and hidden states: %s",
                        dir, (double) bytes / (1 << 20), strerror(r));
@@ -45,10 +36,12 @@ static int make_offload_file(struct run *x, struct ps_detail *dt)
 static int open_store(struct run *x, struct ps_detail *dt)
 {
     const struct ps_run_cfg *c = x->s.cfg;
-    struct ps_store_file files[2] = { { .path = x->s.m->path },
-                                      { .path = x->offload_path, .write = true } };
+    struct ps_store_file files[2] = {
+        { .path = x->s.m->path },
+        { .path = c->offload_dir, .open_as = x->offload_as, .write = true }
+    };
     struct ps_store_cfg cfg = { .files = files,
-                                .n_files = x->offload_path ? 2 : 1,
+                                .n_files = x->offload_fd >= 0 ? 2 : 1,
                                 .depth = c->queue_depth,
                                 .mem = ps_arena_base(x->arena),
                                 .mem_bytes = ps_arena_used(x->arena),
@@ -66,14 +59,6 @@ static int open_store(struct run *x, struct ps_detail *dt)
     }
     if (!r && why.text[0] && c->warn) c->warn(c->warn_ud, why.text);
     return r;
-}
-
-static void drop_offload_file(struct run *x)
-{
-    if (!x->offload_path) return;
-    (void) unlink(x->offload_path);
-    free(x->offload_path);
-    x->offload_path = NULL;
 }
 
 static int open_device(struct run *x, struct ps_detail *dt)
@@ -120,7 +105,6 @@ static int open_run(struct run *x, struct ps_detail *dt)
     if (!r) r = ps_layout_make(x->arena, s->m, s->plan, c->threads, &s->l, dt);
     if (!r && !c->sim) r = make_offload_file(x, dt);
     if (!r && !c->sim) r = open_store(x, dt);
-    drop_offload_file(x);
     if (!r) r = open_device(x, dt);
     if (!r) r = init_sched(s);
     return r;
@@ -133,6 +117,7 @@ static void close_run(struct run *x)
     ps_slots_done(&x->s);
     ps_weights_done(&x->s);
     x->store = ps_store_close(x->store);
+    if (x->offload_fd >= 0) (void) close(x->offload_fd);
     ps_arena_close(x->arena);
 }
 
@@ -284,6 +269,7 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
     ps_auto_free struct run *x = ps_calloc(1, sizeof *x);
     if (!x) return ps_fail(dt, -ENOMEM, "run: out of memory");
     struct ps_detail none;
+    x->offload_fd = -1;
     x->s = (struct ps_sched) { .cfg = cfg,
                                .io = io,
                                .m = cfg->model,

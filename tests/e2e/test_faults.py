@@ -117,6 +117,17 @@ def test_output_disk_full(t):
 
 
 @alone
+def test_spool_disk_full(t):
+    """The requests, tokenised, lie beside OUTPUT: if there is no room, that is said, and not the line that was being read."""
+    job = t.job([(f"r{i}", dict(prompt=[2] + [5] * 90, max_tokens=2)) for i in range(2000)])
+    with Small(t, "64k") as s:
+        t.write("small/out.jsonl", "somebody's\n")
+        r = t.run("generate", t.model("pre-f16"), job, "-o", "small/out.jsonl", "--overwrite", rc=1).says("space", "small/out.jsonl", "temporary")
+        t.check("line" not in r.err and "exists" not in r.err, f"says {r.err[-300:]!r}")
+        t.eq((os.listdir(s.path), t.read("small/out.jsonl")), (["out.jsonl"], b"somebody's\n"), "what is left there")
+
+
+@alone
 def test_offload_disk_full(t):
     """Room is taken at start: too little is refused, with the file system named."""
     with Small(t, "64k") as s:

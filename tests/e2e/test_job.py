@@ -264,6 +264,11 @@ def test_files_left(t):
     os.mkdir(t.path("off"))
     t.generate(t.model("pre-f16"), token_job(257, n=4), "--kv", "disk:100", "--offload-dir", t.path("off"))
     t.eq(os.listdir(t.path("off")), [], "--offload-dir")
+    p = t.start("generate", t.model("demo-opt"), long_job(t), "-o", "x.jsonl", *SLOW, "--kv", "disk:100", "--offload-dir", t.path("off"))
+    seen = set()
+    while p.poll() is None:
+        seen |= set(os.listdir(t.path("off")))
+    t.eq((t.finish(p).rc, seen), (0, set()), "its file never has a name, for a kill to leave behind")
 
 
 REPORT = {
