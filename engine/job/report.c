@@ -350,7 +350,8 @@ void ps_report_limit(const struct ps_report *r, char *ret_text, size_t n)
     double files = s[PS_SUM_OUTPUT_S] + s[PS_SUM_TOKENIZER_S];
     char rate[96] = "";
     ret_text[0] = 0;
-    if (compute <= 0 || s[PS_SUM_TOTAL_S] <= 0) return;
+    const double most = fmax(files, fmax(compute, wait));
+    if (compute <= 0 || most < 0.1 * s[PS_SUM_TOTAL_S]) return; /* starting was most of it */
     if (files > compute && files > wait) {
         (void) snprintf(ret_text, n, "tokenising and writing results (%.0f %% of the time)",
                         100 * files / s[PS_SUM_TOTAL_S]);

@@ -13,7 +13,7 @@ struct ps_report {
 /* Written beside, renamed to `path`. */
 int ps_report_write(const struct ps_report *r, const char *path,
                     struct ps_detail *dt) ps_must_check;
-/* What limited the run, in words, into ret_text; empty when it cannot be told. */
+/* What limited the run, in words, into ret_text; empty when it cannot be told, or nothing took a tenth of the time. */
 void ps_report_limit(const struct ps_report *r, char *ret_text, size_t n);
 /* The process's greatest resident size so far; 0 = not known. */
 uint64_t ps_peak_rss_bytes(void);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The course of a job: order, resume, lock, refusals, signals, disk trouble, and what stays on disk after each. */
 #include "engine/base/ps_mem.h"
+#include "engine/job/report.h"
 #include "ps_cmocka.h"
 #include "try_job.h"
 #include <fcntl.h>
@@ -479,6 +480,36 @@ static void run_fails(void **state)
     tj_end(&t);
 }
 
+/* What is named took a good part of the time; of a job that was all start-up nothing is said. */
+static void what_limited_it(void **state)
+{
+    static const struct {
+        enum ps_sum most;
+        double s;
+        const char *told;
+    } cases[] = {
+        { PS_SUM_OUTPUT_S, 5, "writing results (50 %" },
+        { PS_SUM_COMPUTE_S, 5, "arithmetic" },
+        { PS_SUM_WAIT_WEIGHTS_S, 5, "reading weights from disk (2.00 GB/s)" },
+        { PS_SUM_WAIT_KV_S, 5, "reading KV from disk" },
+        { PS_SUM_OUTPUT_S, 0.3, "" },
+    };
+    struct ps_job_cfg cfg = { 0 };
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        struct ps_job_result res = { 0 };
+        struct ps_report rep = { &cfg, &res, NULL, NULL };
+        char text[160];
+        res.sums[PS_SUM_TOTAL_S] = 10;
+        res.sums[PS_SUM_COMPUTE_S] = 0.1;
+        res.sums[PS_SUM_Q_BYTES + PS_Q_READ] = 8e9;
+        res.sums[PS_SUM_Q_S + PS_Q_READ] = 4;
+        res.sums[cases[i].most] = cases[i].s;
+        ps_report_limit(&rep, text, sizeof text);
+        if (*cases[i].told ? !strstr(text, cases[i].told) : *text)
+            fail_msg("case %zu: \"%s\"", i, text);
+    }
+}
+
 /* A file-size limit stands in for a full disk: wherever it strikes, what is finished stays, and with room again the job ends well. */
 static void disk_full(void **state)
 {
@@ -544,23 +575,15 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_in_input_order),
-        cmocka_unit_test(order_of_completion),
-        cmocka_unit_test(same_command_again),
-        cmocka_unit_test(other_output_is_not_touched),
-        cmocka_unit_test(stop_and_go_on),
-        cmocka_unit_test(killed_and_resumed),
-        cmocka_unit_test(what_changed_is_named),
-        cmocka_unit_test(damaged_helpers),
-        cmocka_unit_test(one_process_at_a_time),
-        cmocka_unit_test(empty_input),
-        cmocka_unit_test(input_is_output),
-        cmocka_unit_test(input_from_a_pipe),
-        cmocka_unit_test(limit_and_stats),
-        cmocka_unit_test(only_failures),
-        cmocka_unit_test(what_does_not_fit),
-        cmocka_unit_test(run_fails),
-        cmocka_unit_test(disk_full),
+        cmocka_unit_test(results_in_input_order), cmocka_unit_test(order_of_completion),
+        cmocka_unit_test(same_command_again),     cmocka_unit_test(other_output_is_not_touched),
+        cmocka_unit_test(stop_and_go_on),         cmocka_unit_test(killed_and_resumed),
+        cmocka_unit_test(what_changed_is_named),  cmocka_unit_test(damaged_helpers),
+        cmocka_unit_test(one_process_at_a_time),  cmocka_unit_test(empty_input),
+        cmocka_unit_test(input_is_output),        cmocka_unit_test(input_from_a_pipe),
+        cmocka_unit_test(limit_and_stats),        cmocka_unit_test(only_failures),
+        cmocka_unit_test(what_does_not_fit),      cmocka_unit_test(run_fails),
+        cmocka_unit_test(what_limited_it),        cmocka_unit_test(disk_full),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
