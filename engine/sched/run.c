@@ -2,6 +2,7 @@
 /* A run: memory, store and device opened, weights loaded, then sweeps. A sweep takes the tokens of the last one, admits, embeds, goes
  * over the layers with all micro-batches, and ends with the head. The stem (token table) passes by once per sweep: for the head of one
  * sweep and the embedding of the next. */
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/sched/sched.h"
 #include <fcntl.h>
@@ -14,7 +15,7 @@ struct run {
     struct ps_arena *arena;
     struct ps_store *store;
     int offload_fd; /* -1: there is none */
-    char offload_as[32];
+    char offload_as[32], *offload_name;
 };
 
 /* The file for KV and hidden states: its room is taken now, so that a full disk shows before the first token. It has no name, so nothing
@@ -24,6 +25,8 @@ static int make_offload_file(struct run *x, struct ps_detail *dt)
     uint64_t bytes = x->s.plan->disk_bytes;
     const char *dir = x->s.cfg->offload_dir;
     if (!bytes) return 0;
+    x->offload_name = ps_concat("the offload file in ", dir, "");
+    if (!x->offload_name) return ps_fail(dt, -ENOMEM, "offload file: out of memory");
     int r = ps_store_unnamed(dir, &x->offload_fd, x->offload_as, dt);
     if (r < 0) return ps_fail_in(dt, r, "--offload-dir");
     r = posix_fallocate(x->offload_fd, 0, (off_t) bytes);
@@ -38,7 +41,7 @@ static int open_store(struct run *x, struct ps_detail *dt)
     const struct ps_run_cfg *c = x->s.cfg;
     struct ps_store_file files[2] = {
         { .path = x->s.m->path },
-        { .path = c->offload_dir, .open_as = x->offload_as, .write = true }
+        { .path = x->offload_name, .open_as = x->offload_as, .write = true }
     };
     struct ps_store_cfg cfg = { .files = files,
                                 .n_files = x->offload_fd >= 0 ? 2 : 1,
@@ -118,6 +121,7 @@ static void close_run(struct run *x)
     ps_weights_done(&x->s);
     x->store = ps_store_close(x->store);
     if (x->offload_fd >= 0) (void) close(x->offload_fd);
+    free(x->offload_name);
     ps_arena_close(x->arena);
 }
 
