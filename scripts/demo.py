@@ -14,9 +14,9 @@ MEM = "10M"
 
 
 def program(build):
-    for path in (f"{build}/penstock",):
-        if os.path.exists(path):
-            return os.path.abspath(path)
+    path = os.path.abspath(f"{build}/penstock")
+    if os.path.exists(path):
+        return path
     sys.exit(f"{build}: no penstock program; ./run.sh build makes it")
 
 
