@@ -85,8 +85,8 @@ void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_resul
     }
     if (r->interrupted) {
         ps_say("interrupted; %" PRIu64 " of %" PRIu64
-               " results are kept in %s.part: the same command goes on",
-               r->done, r->requests, job->output);
+               " results are kept in %s.part: the same command%s goes on",
+               r->done, r->requests, job->output, job->no_resume ? " without --no-resume" : "");
         return;
     }
     double s = r->sums[PS_SUM_TOTAL_S], gen = r->sums[PS_SUM_PREFILL_S] + r->sums[PS_SUM_DECODE_S];

@@ -175,12 +175,15 @@ static void put_plan(struct obj *top, const struct ps_report *r)
     close_obj(&b);
 }
 
+/* A job that was complete before this run left no sums. */
+static bool timed(const struct ps_report *r) { return r->result->sums[PS_SUM_TOTAL_S] > 0; }
+
 static void put_time(struct obj *top, const struct ps_report *r)
 {
     const double *s = r->result->sums;
     const struct ps_job_result *j = r->result;
     double pre = s[PS_SUM_PREFILL_S], dec = s[PS_SUM_DECODE_S];
-    bool known = s[PS_SUM_TOTAL_S] > 0;
+    bool known = timed(r);
     uint64_t sequences = j->done - j->failed; /* each one's first token comes of its prompt */
     struct obj b = sub(top, "time");
     num(&b, "load", known ? s[PS_SUM_LOAD_S] : NAN);
@@ -210,8 +213,9 @@ static void put_link(struct obj *top, const char *key, double bytes, double busy
 
 static void put_links(struct obj *top, const struct ps_report *r)
 {
-    const double *s = r->result->sums;
     const struct ps_job_probed *p = &r->cfg->probed;
+    double s[PS_SUM__COUNT];
+    for (int i = 0; i < PS_SUM__COUNT; i++) s[i] = timed(r) ? r->result->sums[i] : NAN;
     struct obj b = sub(top, "links");
     const struct {
         const char *name;
@@ -246,7 +250,7 @@ static void put_memory(struct obj *top, const struct ps_report *r)
     struct obj b = sub(top, "memory"), t = sub(&b, "peak");
     uint64_t rss = ps_peak_rss_bytes();
     str(&t, "gpu", NULL);
-    num(&t, "host", rss ? (double) rss : NAN);
+    num(&t, "host", rss && timed(r) ? (double) rss : NAN);
     num(&t, "disk", r->plan ? (double) r->plan->disk_bytes : NAN);
     close_obj(&t);
     num(&b, "planned_host", r->plan ? (double) r->plan->host_bytes : NAN);
