@@ -95,6 +95,10 @@ int ps_ident_make(const struct ps_job_cfg *cfg, int input_fd, struct ps_ident *r
     int r = hash_file(input_fd, cfg->input, ret, dt);
     if (r < 0) return r;
     ps_ident_add(ret, "MODEL", "%016" PRIx64, cfg->model->hash);
+    if (cfg->tok)
+        ps_ident_add(ret, "MODEL's tokenizer", "%016" PRIx64, ps_tok_hash(cfg->tok));
+    else
+        ps_ident_add(ret, "MODEL's tokenizer", "none");
     ps_ident_add(ret, "--text", "%s", cfg->text ? "yes" : "no");
     if (cfg->limit == UINT64_MAX)
         ps_ident_add(ret, "--limit", "none");

@@ -59,6 +59,7 @@ struct ps_tok {
     uint32_t *slot; /* hash of bytes -> id + 1, 0 = free */
     uint32_t slot_mask;
     uint32_t max_len; /* bytes of the longest entry */
+    uint64_t hash;
     struct tok_merge *merge;
     uint32_t merge_mask, n_merges;
     struct tok_added *added;

@@ -6,6 +6,7 @@
 #include "engine/tokenizer/tok_json.h"
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 static const char *str_of(const json_t *obj, const char *key)
 {
@@ -316,6 +317,8 @@ int tok_build(const struct tok_files *fs, struct ps_tok **ret, struct ps_detail 
         ps_tok_close(t);
         return r;
     }
+    for (int i = 0; i < TOK__FILES; i++)
+        t->hash = XXH3_64bits_withSeed(fs->f[i].data, fs->f[i].len, t->hash + (uint64_t) i);
     *ret = t;
     return 0;
 }
@@ -343,6 +346,8 @@ void ps_tok_close(struct ps_tok *t)
     free(t->set[1].sorted);
     free(t);
 }
+
+uint64_t ps_tok_hash(const struct ps_tok *t) { return t->hash; }
 
 uint32_t ps_tok_vocab(const struct ps_tok *t) { return t->n_ids; }
 

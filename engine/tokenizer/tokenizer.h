@@ -12,6 +12,7 @@ struct ps_tok;
 /* From a model folder. -ENOENT (with a detail) when it has no tokenizer files at all; other errors name file and line. */
 int ps_tok_open(const char *folder, struct ps_tok **ret, struct ps_detail *dt) ps_must_check;
 void ps_tok_close(struct ps_tok *t);           /* takes NULL */
+uint64_t ps_tok_hash(const struct ps_tok *t);  /* of its files' bytes */
 uint32_t ps_tok_vocab(const struct ps_tok *t); /* greatest id + 1 */
 int32_t ps_tok_bos(const struct ps_tok *t);    /* put in front by encode(special); -1 = none */
 bool ps_tok_is_special(const struct ps_tok *t, int32_t id);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job around the model: order, lock, journal, resume, signals, reports."""
-import json, os, random, signal, subprocess, time
+import json, os, random, shutil, signal, subprocess, time
 
 from harness import cases, same, smoke, threads, token_job
 
@@ -83,6 +83,11 @@ def test_changed_since(t):
                         (["--seed", "9"], ["seed"]), (["--max-tokens", "3"], ["max-tokens"]), (["--limit", "5"], ["limit"]), (["--stop", "x"], ["stop"])):
         t.run("generate", m, job, "-o", "out.jsonl", *SLOW, *opts, rc=(1, 2)).says(*words)
     t.run("generate", t.model("d80-f16"), job, "-o", "out.jsonl", *SLOW, rc=(1, 2)).says("model")
+    shutil.copytree(m, t.path("other"))
+    with open(t.path("other/vocab.json"), "a") as f:
+        f.write(" ")
+    t.run("generate", "other", job, "-o", "out.jsonl", *SLOW, rc=(1, 2)).says("tokenizer")
+    shutil.rmtree(t.path("other"))
     text = open(job, "rb").read()
     t.write("long.jsonl", text.replace(b'"max_tokens": ', b'"max_tokens":  ', 1))
     t.run("generate", m, job, "-o", "out.jsonl", *SLOW, rc=(1, 2)).says("long.jsonl")
@@ -99,6 +104,25 @@ def test_no_resume(t):
     t.eq(len(other), 40, "records")
 
 
+def test_no_resume_interrupted(t):
+    """An OUTPUT that is complete stays until the new one is; the interrupted run says how its results can be used."""
+    job = long_job(t)
+    t.generate(t.model("demo-opt"), job, *SLOW)
+    before = t.read("out.jsonl")
+    p = t.start("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW, "--no-resume")
+    while p.poll() is None and not (t.exists("out.jsonl.part") and t.read("out.jsonl.part").count(b"\n") > 3):
+        time.sleep(0.002)
+    p.send_signal(signal.SIGTERM)
+    r = t.finish(p)
+    t.eq(r.rc, 130, "exit")
+    r.says("without --no-resume")
+    t.eq(t.read("out.jsonl"), before, "OUTPUT of the run before")
+    t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW).says("complete already")
+    t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW, "--no-resume")
+    same(t, t.records("out.jsonl"), {k: v for k, v in ((json.loads(x)["custom_id"], json.loads(x)) for x in before.splitlines())}, "done anew")
+    t.eq(sorted(x for x in os.listdir(t.dir) if x.startswith("out")), ["out.jsonl"], "files")
+
+
 def test_complete_job_again(t):
     """The same command on a complete job says so and exits as the job did."""
     m = t.model("pre-f16")
@@ -106,9 +130,13 @@ def test_complete_job_again(t):
         job = t.job([{"prompt": [2, 7]}, body])
         t.generate(m, job, rc=rc)
         before, stat = t.read("out.jsonl"), os.stat(t.path("out.jsonl"))
-        r = t.run("generate", m, job, "-o", "out.jsonl", rc=rc)
+        r = t.run("generate", m, job, "-o", "out.jsonl", "--report", f"again-{rc}.json", rc=rc)
         t.check("complete" in (r.err + r.out).lower(), f"says: {r.err[-300:]}")
         t.eq((t.read("out.jsonl"), os.stat(t.path("out.jsonl")).st_mtime_ns), (before, stat.st_mtime_ns), "OUTPUT is untouched")
+        rep = json.loads(t.read(f"again-{rc}.json"))
+        known = [x for k in ("time", "throughput", "links", "wait_s", "actual") for v in rep[k].values() for x in (v.values() if isinstance(v, dict) else [v])]
+        t.eq({x for x in known if x is not None}, set(), "what the earlier run did is not known")
+        t.eq((rep["job"]["requests"], rep["job"]["failed"]), (2, rc and 1), "what OUTPUT says is known")
 
 
 def test_other_jobs_output(t):

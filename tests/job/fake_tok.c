@@ -18,6 +18,7 @@ void ps_tok_close(struct ps_tok *t) {}
 uint32_t ps_tok_vocab(const struct ps_tok *t) { return FAKE_VOCAB; }
 int32_t ps_tok_bos(const struct ps_tok *t) { return 2; }
 bool ps_tok_is_special(const struct ps_tok *t, int32_t id) { return id < 3; }
+uint64_t ps_tok_hash(const struct ps_tok *t) { return 7; }
 size_t ps_tok_longest(const struct ps_tok *t) { return 32; }
 
 const char *ps_tok_bytes(const struct ps_tok *t, int32_t id, size_t *ret_len)
