@@ -190,9 +190,11 @@ static int on_sweep(void *ud, const struct ps_run_stats *st)
     f->last = *st;
     int r = ps_output_sync(f->output, &f->dt);
     if (!r && t0 - f->journal_at >= journal_every_s) {
+        struct ps_part_sum part;
         ps_feed_sums(f, st, sums);
-        r = ps_journal_sums(f->journal, sums);
         f->journal_at = t0;
+        if ((r = ps_output_sum(f->output, &part, &f->dt)) < 0) return r;
+        r = ps_journal_sums(f->journal, sums, &part);
         if (r < 0) r = ps_fail(&f->dt, r, "%s: write failed: %s", f->journal->path, ps_err_str(r));
     }
     f->output_s += ps_job_now_s() - t0;

@@ -213,6 +213,16 @@ static int open_feed(struct work *w)
     return r < 0 ? r : ps_slots_open(&c, &f->slots, w->dt);
 }
 
+/* Into the journal: the sums of this run so far, and of the results that are on disk. */
+static int note_sums(struct work *w)
+{
+    struct ps_part_sum part;
+    int r = ps_output_sum(&w->output, &part, w->dt);
+    if (r < 0) return r;
+    r = ps_journal_sums(&w->journal, w->ret->sums, &part);
+    return r < 0 ? ps_fail(w->dt, r, "%s: write failed: %s", w->output.journal, ps_err_str(r)) : 0;
+}
+
 /* From here on the job has state on disk. */
 static int begin(struct work *w)
 {
@@ -224,10 +234,12 @@ static int begin(struct work *w)
                              w->cfg->dump_kv != NULL);
     if (r < 0)
         return ps_fail_in(w->dt, r, "%s: write failed: %s", w->output.journal, ps_err_str(r));
-    r = ps_output_open(&w->output, !w->resume, w->job, w->cfg->model->shape.layers, &w->table, &d,
-                       w->dt);
+    r = ps_output_open(&w->output, !w->resume, &w->journal.part, w->job,
+                       w->cfg->model->shape.layers, &w->table, &d, w->dt);
     if (r < 0) return r;
     use_done(w, &d);
+    r = note_sums(w);
+    if (r < 0) return r;
     w->feed.before = d.generated_tokens;
     if (w->cfg->trace) r = ps_trace_open(w->cfg->trace, &w->trace, w->dt);
     return r;
@@ -255,13 +267,12 @@ static int generate(struct work *w)
 /* Makes what was finished durable, whatever ended the run; keeps the first error. */
 static int settle(struct work *w, int r)
 {
-    struct ps_detail later = { "" };
-    int e = ps_output_sync(&w->output, r < 0 ? &later : w->dt);
-    if (r >= 0 && e < 0) r = e;
+    struct ps_detail first = *w->dt;
+    int e = ps_output_sync(&w->output, w->dt);
     ps_feed_sums(&w->feed, &w->feed.last, w->ret->sums);
-    e = ps_journal_sums(&w->journal, w->ret->sums);
-    if (r >= 0 && e < 0)
-        r = ps_fail(w->dt, e, "%s: write failed: %s", w->output.journal, ps_err_str(e));
+    if (e >= 0) e = note_sums(w);
+    if (r < 0) *w->dt = first;
+    if (r >= 0 && e < 0) r = e;
     for (int i = 0; i < PS_SUM__COUNT; i++) w->ret->sums[i] += w->journal.sums[i];
     return r;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { JOURNAL_BUF = 16 << 10, VERSION = 1 };
+enum { JOURNAL_BUF = 16 << 10, VERSION = 2 };
 
 /* Locks the file that is at path now: it may be removed by its last owner between open and lock. */
 static int open_locked(const char *path, int *ret, struct ps_detail *dt)
@@ -73,11 +73,13 @@ enum {
     HAS_STARTED = 4,
     HAS_OPTIONS = 8,
     HAS_RUN = 16,
-    HAS_SUMS = 32
+    HAS_SUMS = 32,
+    HAS_PART_BYTES = 64,
+    HAS_PART_SUM = 128
 };
 enum {
     FIRST_LINE = HAS_VERSION | HAS_JOB | HAS_STARTED | HAS_OPTIONS,
-    SUMS_LINE = HAS_RUN | HAS_SUMS
+    SUMS_LINE = HAS_RUN | HAS_SUMS | HAS_PART_BYTES | HAS_PART_SUM
 };
 
 static int get_number(struct ps_jscan *c, uint64_t most, uint64_t *ret)
@@ -97,7 +99,7 @@ static int get_hash(struct ps_jscan *c, uint64_t *ret)
 
 /* Takes one member in: the bit for it (0 for one that is not known), or an error. */
 static int get_member(struct ps_jscan *c, struct ps_jstr key, struct ps_journal *j,
-                      uint32_t *ret_run, double ret_sums[PS_SUM__COUNT])
+                      struct ps_journal_run *ret)
 {
     uint64_t v = 0;
     int r;
@@ -113,15 +115,18 @@ static int get_member(struct ps_jscan *c, struct ps_jstr key, struct ps_journal 
     if (ps_jstr_is(key, "dump_kv")) return ps_jscan_bool(c, &j->dump_kv);
     if (ps_jstr_is(key, "run")) {
         r = get_number(c, UINT32_MAX, &v);
-        *ret_run = (uint32_t) v;
+        ret->run = (uint32_t) v;
         return r < 0 ? r : HAS_RUN;
     }
-    if (ps_jstr_is(key, "sums")) return get_sums(c, ret_sums) ? HAS_SUMS : -PS_EFORMAT;
+    if (ps_jstr_is(key, "sums")) return get_sums(c, ret->sums) ? HAS_SUMS : -PS_EFORMAT;
+    if (ps_jstr_is(key, "part_bytes"))
+        return get_number(c, INT64_MAX, &ret->part.bytes) < 0 ? -PS_EFORMAT : HAS_PART_BYTES;
+    if (ps_jstr_is(key, "part_xxh3"))
+        return get_hash(c, &ret->part.xxh3) < 0 ? -PS_EFORMAT : HAS_PART_SUM;
     return ps_jscan_skip(c);
 }
 
-int ps_journal_line(char *line, size_t len, struct ps_journal *j, uint32_t *ret_run,
-                    double ret_sums[PS_SUM__COUNT])
+int ps_journal_line(char *line, size_t len, struct ps_journal *j, struct ps_journal_run *ret)
 {
     struct ps_jscan c;
     struct ps_jstr key;
@@ -129,7 +134,7 @@ int ps_journal_line(char *line, size_t len, struct ps_journal *j, uint32_t *ret_
     ps_jscan_init(&c, line, len);
     if (ps_jscan_open(&c, '{') < 0) return 0;
     while ((r = ps_jscan_key(&c, &key)) > 0) {
-        if ((r = get_member(&c, key, j, ret_run, ret_sums)) < 0) return 0;
+        if ((r = get_member(&c, key, j, ret)) < 0) return 0;
         have |= r;
     }
     if (r < 0 || ps_jscan_done(&c) < 0) return 0;
@@ -157,8 +162,9 @@ static int look(int fd, uint64_t *ret_len, bool *ret_whole)
 static int read_lines(struct ps_journal *j, struct ps_lines *l, uint64_t *ret_end,
                       struct ps_detail *dt)
 {
-    double last[PS_SUM__COUNT] = { 0 }, sums[PS_SUM__COUNT];
-    uint32_t run = 0, last_run = 0;
+    double last[PS_SUM__COUNT] = { 0 };
+    struct ps_journal_run run = { 0 };
+    uint32_t last_run = 0;
     uint64_t len_bytes;
     bool whole;
     int r = look(j->fd, &len_bytes, &whole);
@@ -170,7 +176,7 @@ static int read_lines(struct ps_journal *j, struct ps_lines *l, uint64_t *ret_en
         if (!kind) break;
         uint64_t next = l->off - (l->to - l->from);
         if (next == len_bytes && !whole) break; /* torn: the lines before it count */
-        int what = kind == PS_LINE_OK ? ps_journal_line(s, len, j, &run, sums) : 0;
+        int what = kind == PS_LINE_OK ? ps_journal_line(s, len, j, &run) : 0;
         if (l->line == 1 && what != 1)
             return ps_fail(
                 dt, -PS_EFORMAT,
@@ -180,9 +186,10 @@ static int read_lines(struct ps_journal *j, struct ps_lines *l, uint64_t *ret_en
         *ret_end = next;
         j->fresh = false;
         if (what == 1) continue;
-        if (run != last_run) add_sums(j, last);
-        last_run = run;
-        memcpy(last, sums, sizeof last);
+        if (run.run != last_run) add_sums(j, last);
+        last_run = run.run;
+        memcpy(last, run.sums, sizeof last);
+        j->part = run.part;
     }
     if (!r) add_sums(j, last);
     j->runs = last_run;
@@ -263,8 +270,10 @@ int ps_journal_begin(struct ps_journal *j, const struct ps_ident *id, int64_t st
     return r;
 }
 
-int ps_journal_sums(struct ps_journal *j, const double sums[PS_SUM__COUNT])
+int ps_journal_sums(struct ps_journal *j, const double sums[PS_SUM__COUNT],
+                    const struct ps_part_sum *part)
 {
+    char hash[24];
     struct ps_jout *o = &j->out;
     uint64_t at = ps_jout_tell(o);
     ps_jout_text(o, "{\"run\": ");
@@ -274,7 +283,12 @@ int ps_journal_sums(struct ps_journal *j, const double sums[PS_SUM__COUNT])
         if (i) ps_jout_text(o, ", ");
         ps_jout_f64(o, sums[i] == sums[i] ? sums[i] : 0);
     }
-    ps_jout_text(o, "]}\n");
+    ps_jout_text(o, "], \"part_bytes\": ");
+    ps_jout_u64(o, part->bytes);
+    (void) snprintf(hash, sizeof hash, "\"%016" PRIx64 "\"", part->xxh3);
+    ps_jout_text(o, ", \"part_xxh3\": ");
+    ps_jout_text(o, hash);
+    ps_jout_text(o, "}\n");
     int r = ps_jout_flush(o);
     if (r < 0) (void) !ps_jout_rewind(o, at);
     return r;

@@ -6,6 +6,17 @@
 #include "engine/job/identity.h"
 #include "engine/job/jout.h"
 
+/* What OUTPUT.part held when a line was written: its first bytes, and their sum (XXH3-64). */
+struct ps_part_sum {
+    uint64_t bytes, xxh3;
+};
+/* A line of a run. */
+struct ps_journal_run {
+    uint32_t run;
+    double sums[PS_SUM__COUNT];
+    struct ps_part_sum part;
+};
+
 struct ps_journal {
     int fd;
     char *path;
@@ -17,6 +28,7 @@ struct ps_journal {
     struct ps_ident ident;
     double sums[PS_SUM__COUNT]; /* of the runs before this one */
     uint32_t runs;              /* before this one */
+    struct ps_part_sum part;    /* of the last line */
     struct ps_jout out;
 };
 
@@ -28,8 +40,8 @@ void ps_journal_close(struct ps_journal *j); /* removes it if `remove` */
 /* Writes the first line, synced. */
 int ps_journal_begin(struct ps_journal *j, const struct ps_ident *id, int64_t started,
                      bool dump_kv) ps_must_check;
-int ps_journal_sums(struct ps_journal *j, const double sums[PS_SUM__COUNT]) ps_must_check;
+int ps_journal_sums(struct ps_journal *j, const double sums[PS_SUM__COUNT],
+                    const struct ps_part_sum *part) ps_must_check;
 /* One line of it, for reading (and fuzzing): 1 first line, 2 sums, 0 neither. */
-int ps_journal_line(char *line, size_t len, struct ps_journal *j, uint32_t *ret_run,
-                    double ret_sums[PS_SUM__COUNT]);
+int ps_journal_line(char *line, size_t len, struct ps_journal *j, struct ps_journal_run *ret);
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 enum { PART_BUF = 256 << 10, COPY_BUF = 1 << 20, COPY_FIRST = 4 << 10 };
 
@@ -34,6 +35,7 @@ void ps_output_done(struct ps_output *o)
     if (o->kept.fd >= 0) (void) close(o->kept.fd);
     ps_jout_done(&o->out);
     ps_jout_done(&o->kept);
+    (void) XXH3_freeState(o->sum);
     free(o->path);
     free(o->part);
     free(o->journal);
@@ -161,14 +163,59 @@ static int take_in(struct resume *s)
     return r < 0 || !o->dump ? r : ps_jout_rewind(&o->kept, o->kept_done);
 }
 
-int ps_output_open(struct ps_output *o, bool anew, uint64_t job, uint32_t layers,
-                   struct ps_table *t, struct ps_done *ret, struct ps_detail *dt)
+/* Adds bytes [from, to) of the part file to a sum. */
+static int sum_bytes(struct ps_output *o, XXH3_state_t *sum, uint64_t from, uint64_t to,
+                     struct ps_detail *dt)
+{
+    ps_auto_free char *buf = ps_calloc(1, PART_BUF);
+    if (!buf) return -ENOMEM;
+    while (from < to) {
+        size_t n = to - from < PART_BUF ? (size_t) (to - from) : PART_BUF;
+        int r = ps_pread_all(o->out.fd, buf, n, from);
+        if (r < 0) return bad_file(dt, r, o->part, "cannot read");
+        (void) XXH3_64bits_update(sum, buf, n);
+        from += n;
+    }
+    return 0;
+}
+
+int ps_output_sum(struct ps_output *o, struct ps_part_sum *ret, struct ps_detail *dt)
+{
+    int r = sum_bytes(o, o->sum, o->summed, o->out.at, dt);
+    if (r < 0) return r;
+    o->summed = o->out.at;
+    *ret = (struct ps_part_sum) { o->summed, XXH3_64bits_digest(o->sum) };
+    return 0;
+}
+
+static int check_sum(struct ps_output *o, const struct ps_part_sum *part, struct ps_detail *dt)
+{
+    struct stat st;
+    if (fstat(o->out.fd, &st) < 0) return bad_file(dt, -errno, o->part, "cannot be looked at");
+    if ((uint64_t) st.st_size < part->bytes) return 0;
+    int r = sum_bytes(o, o->sum, 0, part->bytes, dt);
+    if (!r && part->bytes && XXH3_64bits_digest(o->sum) != part->xxh3)
+        r = ps_fail(dt, -PS_ECORRUPT,
+                    "%s: its first %" PRIu64
+                    " bytes are not what was written: it is damaged; --no-resume starts the job "
+                    "anew",
+                    o->part, part->bytes);
+    (void) XXH3_64bits_reset(o->sum);
+    return r;
+}
+
+int ps_output_open(struct ps_output *o, bool anew, const struct ps_part_sum *part, uint64_t job,
+                   uint32_t layers, struct ps_table *t, struct ps_done *ret, struct ps_detail *dt)
 {
     *ret = (struct ps_done) { 0 };
     o->last_line = -1;
+    o->sum = XXH3_createState();
+    if (!o->sum) return -ENOMEM;
+    (void) XXH3_64bits_reset(o->sum);
     int r = open_part(o->part, anew, &o->out, dt);
     if (!r && o->dump) r = open_part(o->dump_part, anew, &o->kept, dt);
     if (r < 0 || anew) return r;
+    if ((r = check_sum(o, part, dt)) < 0) return r;
     struct resume *s = ps_calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
     *s = (struct resume) { .o = o, .t = t, .done = ret, .job = job, .layers = layers };

@@ -3,6 +3,7 @@
  * same order; and OUTPUT, which is made of them at the end. */
 #ifndef PS_OUTPUT_H
 #define PS_OUTPUT_H
+#include "engine/job/journal.h"
 #include "engine/job/jout.h"
 #include "engine/job/results.h"
 #include "engine/job/table.h"
@@ -12,10 +13,12 @@ struct ps_output {
     char *path, *part, *journal, *sorted; /* sorted: the ordering pass's file */
     char *dump, *dump_part;               /* NULL without --dump-kv */
     struct ps_jout out, kept;
-    bool in_order;      /* the records in the part file stand in the input's order */
-    int64_t last_line;  /* of the last record, for that */
-    uint64_t unsynced;  /* records since the last sync */
-    uint64_t kept_done; /* where the last finished request's KV ends */
+    bool in_order;            /* the records in the part file stand in the input's order */
+    int64_t last_line;        /* of the last record, for that */
+    uint64_t unsynced;        /* records since the last sync */
+    uint64_t kept_done;       /* where the last finished request's KV ends */
+    struct XXH3_state_s *sum; /* of the part file's first `summed` bytes */
+    uint64_t summed;
 };
 
 /* What was there when a job began. */
@@ -31,14 +34,18 @@ void ps_output_done(struct ps_output *o); /* closes; removes nothing */
 int ps_output_look(const struct ps_output *o, uint64_t job, struct ps_done *ret,
                    struct ps_detail *dt) ps_must_check;
 /* Opens the part files for appending. Unless `anew`, takes in what is there: marks it done in the table, cuts off a torn end and what the
- * other file does not know of. With --dump-kv, each result has `layers` lines there. */
-int ps_output_open(struct ps_output *o, bool anew, uint64_t job, uint32_t layers,
-                   struct ps_table *t, struct ps_done *ret, struct ps_detail *dt) ps_must_check;
+ * other file does not know of. With --dump-kv, each result has `layers` lines there. -PS_ECORRUPT if bytes that were there for `part`
+ * are others now; those that are missing are made again. */
+int ps_output_open(struct ps_output *o, bool anew, const struct ps_part_sum *part, uint64_t job,
+                   uint32_t layers, struct ps_table *t, struct ps_done *ret,
+                   struct ps_detail *dt) ps_must_check;
 /* A record was written to o->out, beginning at `from` (or failed with r < 0, and is taken back). */
 int ps_output_record(struct ps_output *o, int r, uint64_t from, struct ps_table *t, uint32_t index,
                      struct ps_detail *dt) ps_must_check;
 /* Writes out what is buffered and makes it durable. */
 int ps_output_sync(struct ps_output *o, struct ps_detail *dt) ps_must_check;
+/* The sum of what was written out. */
+int ps_output_sum(struct ps_output *o, struct ps_part_sum *ret, struct ps_detail *dt) ps_must_check;
 /* Puts the records in order (or leaves them in that of completion), renames, removes the part file. -ECANCELED when *stop. */
 int ps_output_finish(struct ps_output *o, const struct ps_table *t, bool completion,
                      const volatile sig_atomic_t *stop, struct ps_detail *dt) ps_must_check;

@@ -7,8 +7,7 @@
 
 static void lines(const uint8_t *data, size_t size)
 {
-    double sums[PS_SUM__COUNT];
-    uint32_t run;
+    struct ps_journal_run run;
     struct ps_journal j = { .fd = -1 };
     char *copy = malloc(size + 1);
     if (!copy) return;
@@ -16,7 +15,7 @@ static void lines(const uint8_t *data, size_t size)
     for (char *s = copy, *end = copy + size; s < end;) {
         char *nl = memchr(s, '\n', (size_t) (end - s));
         size_t n = nl ? (size_t) (nl - s) : (size_t) (end - s);
-        if (ps_journal_line(s, n, &j, &run, sums) < 0 || j.ident.n > PS_IDENT_MAX) abort();
+        if (ps_journal_line(s, n, &j, &run) < 0 || j.ident.n > PS_IDENT_MAX) abort();
         s += n + 1;
     }
     free(copy);
