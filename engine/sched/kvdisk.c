@@ -108,28 +108,52 @@ static struct ps_rect slot_rect(const struct ps_sched *s, const struct ps_slot *
                               .src_pitch = head };
 }
 
-static int move_slot(struct ps_sched *s, struct ps_buf *dst, struct ps_buf *src,
-                     const struct ps_slot *t, uint32_t from, uint32_t to)
+/* Transfers of K and of V, between an extent on disk and one in memory. Whole slabs of slots that are neighbours in the pool are
+ * joined: a few large transfers are faster than many small ones. */
+struct joined {
+    struct ps_buf *dst, *src;
+    struct ps_rect r[2]; /* not submitted yet: whole slabs, K and V; row_bytes 0 = nothing */
+};
+
+static int flush(struct ps_sched *s, struct joined *j)
 {
     for (int v = 0; v < 2; v++) {
-        struct ps_rect r = slot_rect(s, t, from, to, v);
-        int err = ps_dev_move(s->dev, dst, src, &r);
+        int err = j->r[v].row_bytes ? ps_dev_move(s->dev, j->dst, j->src, &j->r[v]) : 0;
         if (err < 0) return err;
+        j->r[v].row_bytes = 0;
     }
     return 0;
 }
 
+static int move_slot(struct ps_sched *s, struct joined *j, const struct ps_slot *t, uint32_t from,
+                     uint32_t to)
+{
+    const struct ps_rect r[2] = { slot_rect(s, t, from, to, false),
+                                  slot_rect(s, t, from, to, true) };
+    const bool whole = r[0].rows == 1;
+    if (whole && j->r[0].row_bytes && j->r[0].src_off + j->r[0].row_bytes == r[0].src_off) {
+        j->r[0].row_bytes += r[0].row_bytes;
+        j->r[1].row_bytes += r[1].row_bytes;
+        return 0;
+    }
+    int err = flush(s, j);
+    j->r[0] = r[0];
+    j->r[1] = r[1];
+    return err < 0 || whole ? err : flush(s, j);
+}
+
 static int read_slab(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_buf *ring)
 {
-    struct ps_mb *b = &s->mb[k];
+    const struct ps_mb *b = &s->mb[k];
+    struct joined j = { .dst = ring, .src = &s->slab[slab_at(s, layer, k)] };
     s->dev->tag = (layer + 1) << 16 | k;
-    for (uint32_t i = 0; i < s->plan->slots; i++) {
-        const struct ps_slot *t = &b->slots[i];
-        if (!t->on_disk) continue; /* free, or its prompt is in this very sweep */
-        int r = move_slot(s, ring, &s->slab[slab_at(s, layer, k)], t, 0, t->on_disk);
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        const struct ps_slot *t = &b->slots[b->by_run[i]];
+        if (!t->on_disk) continue; /* its prompt is in this very sweep */
+        int r = move_slot(s, &j, t, 0, t->on_disk);
         if (r < 0) return r;
     }
-    return 0;
+    return flush(s, &j);
 }
 
 int ps_kv_ahead(struct ps_sched *s, uint32_t layer, uint32_t k)
@@ -159,30 +183,34 @@ void ps_kv_skip(struct ps_sched *s)
     if (s->kv_ahead > s->kv_pass) s->kv_pass++;
 }
 
+/* Slots take turns in groups of neighbours, whose slabs are written together. */
 bool ps_kv_merges(const struct ps_sched *s, const struct ps_slot *slot, uint32_t index)
 {
-    return (slot->fed + index) % s->d->log_steps == s->d->log_steps - 1;
+    uint64_t steps = s->d->log_steps, turn = index * steps / s->plan->slots;
+    return (slot->fed + turn) % steps == steps - 1;
 }
 
 int ps_kv_release(struct ps_sched *s, const struct ps_pass *p)
 {
     if (!ps_kv_on_disk(s, p->layer, p->mb)) return 0;
-    struct ps_mb *b = &s->mb[p->mb];
-    struct ps_buf *disk = &s->slab[slab_at(s, p->layer, p->mb)];
+    const struct ps_mb *b = &s->mb[p->mb];
+    struct joined j = { .dst = &s->slab[slab_at(s, p->layer, p->mb)], .src = p->kv };
     s->dev->tag = (p->layer + 1) << 16 | p->mb;
-    for (uint32_t i = 0; i < b->n_decode; i++) {
-        const struct ps_slot *t = &b->slots[b->decode[i]];
-        if (!ps_kv_merges(s, t, b->decode[i])) continue;
-        uint32_t from = t->keep.heavy == PS_KEEP_ALL ? t->on_disk : 0;
-        int r = move_slot(s, disk, p->kv, t, from, ps_keep_cap(&t->keep, t->len + 1));
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        const uint32_t index = b->by_run[i];
+        const struct ps_slot *t = &b->slots[index];
+        uint32_t from = 0, to;
+        if (t->state == PS_SLOT_PROMPT) {
+            to = ps_keep_cap(&t->keep, t->seq->n_prompt);
+        } else {
+            if (!ps_kv_merges(s, t, index)) continue;
+            if (t->keep.heavy == PS_KEEP_ALL) from = t->on_disk;
+            to = ps_keep_cap(&t->keep, t->len + 1);
+        }
+        int r = move_slot(s, &j, t, from, to);
         if (r < 0) return r;
     }
-    for (uint32_t i = 0; i < b->n_prompt; i++) {
-        const struct ps_slot *t = &b->slots[b->prompt[i]];
-        int r = move_slot(s, disk, p->kv, t, 0, ps_keep_cap(&t->keep, t->seq->n_prompt));
-        if (r < 0) return r;
-    }
-    return 0;
+    return flush(s, &j);
 }
 
 /* ---- the log */

@@ -4,11 +4,9 @@
 
 #define MR             6
 #define PANEL_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#define DOT_MR         4
 #define DOT_NR(mr)     ((mr) == 1 ? 8 : (mr) <= 3 ? 4 : 3)
 /* Rows of w between a read and its prefetch. */
 #define DOT_AHEAD      12
-#define DOT_LINE       0
 #include "kernels/x86/linear_impl.h"
 #include "kernels/x86/x86_rows.h"
 

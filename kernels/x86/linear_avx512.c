@@ -4,11 +4,9 @@
 
 #define MR             14
 #define PANEL_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
-#define DOT_MR         8
-#define DOT_NR(mr)     ((mr) <= 3 ? 8 : (mr) == 4 ? 6 : (mr) <= 6 ? 4 : 3)
+#define DOT_NR(mr)     ((mr) <= 3 ? 8 : 6)
 /* Rows of w between a read and its prefetch. */
 #define DOT_AHEAD      12
-#define DOT_LINE       1 /* at one row: whole cache lines of w in turn */
 #include "kernels/x86/linear_impl.h"
 #include "kernels/x86/x86_rows.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear for any vector width: include after a vec_*.h, with MR and PANEL_TILES (rows of a register tile)
- * and DOT_* (the same along k: rows at most, columns for so many rows, prefetch distance) defined.
+ * and DOT_* (the same along k: columns for so many rows, prefetch distance) defined.
  *
  * The order of additions is the same for every M and every way to cut the work. K is taken in blocks of
  * PS_LIN_KB; in a block, class c (0 .. VL-1) is the chain of fused multiply-adds over k = c, c+VL, c+2VL, ...;
@@ -58,7 +58,7 @@ PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float
     if (mr <= nr) {
         for (int i = 0; i < mr * steps; i++) v[i] = vf_load(x + i * VL);
         for (int j = 0; j < nr; j++) {
-            prefetch_far(next + (size_t) j * ldw);
+            if (next) prefetch_far(next + (size_t) j * ldw);
             for (int s = 0; s < steps; s++) {
                 const vf wj = vf_w(t, w + (size_t) j * ldw, (size_t) s * VL);
                 for (int i = 0; i < mr; i++) acc[i][j] = vf_fma(v[s * mr + i], wj, acc[i][j]);
@@ -68,7 +68,7 @@ PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float
     }
     for (int j = 0; j < nr; j++) {
         v[j] = vf_w(t, w + (size_t) j * ldw, 0);
-        prefetch_far(next + (size_t) j * ldw);
+        if (next) prefetch_far(next + (size_t) j * ldw);
     }
     for (int i = 0; i < mr; i++) {
         vf xi = vf_load(x + i * VL);
@@ -93,9 +93,9 @@ PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int n
         for (int j = 0; j < nr; j++) acc[i][j] = vf_zero();
     uint32_t k = 0;
     for (; line > 1 && k + (uint32_t) line * VL <= d->kn; k += (uint32_t) line * VL, x += line * VL)
-        dot_steps(t, mr, nr, line, x, w + k * sz, next + k * sz, ldw, acc);
+        dot_steps(t, mr, nr, line, x, w + k * sz, next ? next + k * sz : 0, ldw, acc);
     for (; k + VL <= d->kn; k += VL, x += mr * VL)
-        dot_steps(t, mr, nr, 1, x, w + k * sz, next + k * sz, ldw, acc);
+        dot_steps(t, mr, nr, 1, x, w + k * sz, next ? next + k * sz : 0, ldw, acc);
     const uint32_t rest = d->kn - k;
     for (int j = 0; j < nr && rest; j++) {
         const vf wj = vf_w_part(t, w + (size_t) j * ldw, k, rest);
@@ -107,12 +107,12 @@ PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int n
             vf_store(sums + (size_t) (i * PS_LIN_GROUP + j) * VL, acc[i][j]);
 }
 
-/* The row of w that comes DOT_AHEAD columns after column n, or one that is there already. */
+/* The row of w that comes DOT_AHEAD columns after column n; 0 when it is in the cache already. */
 PS_INLINE uintptr_t dot_next(const struct dot_walk *d, enum ps_dtype t, uint32_t n)
 {
     const size_t sz = t == PS_F32 ? 4 : 2, ldw = d->a->k * sz;
     size_t row = d->n0 + n + DOT_AHEAD, col = d->k0;
-    if (!d->fetch) return (uintptr_t) d->a->w;
+    if (!d->fetch) return 0;
     if (n + DOT_AHEAD >= d->cols) {
         const bool more =
             d->k0 + d->kn < d->a->k; /* then the group's next block, else the next group */
@@ -169,12 +169,6 @@ PS_INLINE void dot_block(const struct dot_walk *d, enum ps_dtype t, uint32_t mr)
     case 2: dot_cols(d, t, 2); break;
     case 3: dot_cols(d, t, 3); break;
     case 4: dot_cols(d, t, 4); break;
-#if DOT_MR > 4
-    case 5: dot_cols(d, t, 5); break;
-    case 6: dot_cols(d, t, 6); break;
-    case 7: dot_cols(d, t, 7); break;
-    case 8: dot_cols(d, t, 8); break;
-#endif
     }
 }
 
@@ -182,7 +176,7 @@ PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_b
                         uint32_t n_end, float *scratch)
 {
     const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
-    const uint32_t blocks = (a->m + DOT_MR - 1) / DOT_MR;
+    const uint32_t blocks = (a->m + PS_LIN_DOT_MR - 1) / PS_LIN_DOT_MR;
     const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL;
     uint32_t row[PS_LIN_DOT_MAX + 1];
     for (uint32_t b = 0; b <= blocks; b++) row[b] = a->m * b / blocks;
