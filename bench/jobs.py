@@ -8,7 +8,8 @@ rows
   offload    256 prompts of 32 + 128 tokens, weights on disk, one cgroup memory limit for both: penstock `full` and H2O 20 %
              against accelerate's disk offload at its best data type and batch size
   resident   32 prompts of 128 + 32 tokens, everything in memory: penstock against transformers in float32, bfloat16 beside it
-  h2o        penstock alone: H2O 20 % against `full`, the same --host-mem, 512 + 512 tokens, weights on disk and resident
+  h2o        penstock alone: H2O 20 % against `full`, the same --host-mem, 512 + 512 tokens, weights on disk and resident; each with as
+             many prompts as fill its slots a whole number of times (--h2o-prompts)
 
 Weights are random (`penstock convert --dummy`); Hugging Face reads the very same file. Needs torch, transformers and accelerate for
 the first two rows (python3 -m venv .venv && .venv/bin/pip install torch transformers accelerate, then run this with .venv/bin/python).
@@ -276,18 +277,21 @@ def row_resident(a):
 
 
 def row_h2o(a):
-    n, prompt, new = a.prompts or 40, a.h2o_length, a.h2o_length
+    new = prompt = a.h2o_length
+    n_full, n_h2o = a.h2o_prompts
     lim, data, lines = Limit(0), {}, []
     for where, mem in (("disk", a.h2o_mem), ("host", a.h2o_mem + os.path.getsize(f"{hf_folder(a)}/model.safetensors"))):
         opts = ["--weights", f"{where}:100", "--kv", "host:100", "--hidden", "host:100", "--host-mem", f"{mem >> 20}M", *a.opts]
-        full = penstock(a, lim, n, prompt, new, "--kv-policy", "full", *opts)
-        h2o = penstock(a, lim, n, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)
+        full = penstock(a, lim, n_full, prompt, new, "--kv-policy", "full", *opts)
+        h2o = penstock(a, lim, n_h2o, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)
         data[where] = {"full": full, "h2o": h2o, "host_mem": mem}
-        lines += [line(f"weights on {where}, full", full), line(f"weights on {where}, H2O 20 %", h2o, full)]
+        for name, n, r in (("full", n_full, full), ("H2O 20 %", n_h2o, h2o)):
+            slots = "" if "error" in r else f", {r['plan']['gpu_batch_size'] * r['plan']['num_gpu_batches']} slots"
+            lines.append(line(f"weights on {where}, {name}, {n} prompts{slots}", r, full if r is h2o else None))
         if all("error" not in x for x in (full, h2o)):
             lines.append(f"| | decode {h2o['decode_per_s'] / full['decode_per_s']:.2f} x | | total {h2o['tokens_per_s'] / full['tokens_per_s']:.2f} x | | |")
-    write("h2o", f"{a.shape}, H2O 20 % against full, {n} prompts of {prompt} + {new} tokens", f"The same --host-mem for both ({a.h2o_mem / GIB:.2f} GiB beside the weights).",
-          lines, data)
+    write("h2o", f"{a.shape}, H2O 20 % against full, {prompt} + {new} tokens",
+          f"The same --host-mem for both ({a.h2o_mem / GIB:.2f} GiB beside resident weights).", lines, data)
 
 
 def main():
@@ -307,8 +311,9 @@ def main():
     ap.add_argument("--peer-dtypes", type=lambda s: s.split(","), default=["bfloat16", "float32"])
     ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[8, 16, 32])
     ap.add_argument("--peer-steps", type=int, default=6, help="tokens that the peer's offloaded runs are measured over")
-    ap.add_argument("--h2o-mem", type=size, default=size("2G"), help="--host-mem of the row `h2o`: one that gives full 8 to 12 slots")
+    ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the row `h2o`: one that gives full 8 to 12 slots")
     ap.add_argument("--h2o-length", type=int, default=512)
+    ap.add_argument("--h2o-prompts", type=lambda s: [int(x) for x in s.split(",")], default=[20, 48], help="prompts for full and for H2O (20,48)")
     ap.add_argument("opts", nargs="*", help="more options for penstock generate (after --)")
     a = ap.parse_args()
     a.penstock, a.work = os.path.abspath(a.penstock), os.path.abspath(a.work)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers beside OpenBLAS and MKL, and beside the machine's own limits (fused multiply-adds, reading memory).
+"""Kernels beside their peers and the machine's own limits (fused multiply-adds, reading memory).
 
-Builds, runs `ktest --bench --full` once (rows, peers and limits are sampled in turn) and writes a table. Peers multiply
-f32 weights; ours are read as they lie in a checkpoint. MKL comes from PyPI (`pip install mkl`): give its libmkl_rt.so.
+linear: beside OpenBLAS and MKL, which multiply f32 weights; ours are read as they lie in a checkpoint. MKL comes from PyPI
+(`pip install mkl`): give its libmkl_rt.so. attn_decode: H2O (scores, victim, write in place) beside the same attention without.
+Builds, runs `ktest --bench --full` once (rows, peers and limits are sampled in turn) and writes a table.
 
     bench/kernels.py --build build --mkl .venv/lib/libmkl_rt.so.3
+    bench/kernels.py --build build --op attn_decode
 """
 import argparse
 import json
@@ -31,7 +33,7 @@ def processor():
 def run(args):
     exe = Path(args.build) / 'tests/ps-ktest'
     with tempfile.NamedTemporaryFile(suffix='.json') as out:
-        cmd = [str(exe), f'--bench={args.ms}', '--op=linear', f'--threads={args.threads}', f'--json={out.name}', f'--shape={args.shape}']
+        cmd = [str(exe), f'--bench={args.ms}', f'--op={args.op}', f'--threads={args.threads}', f'--json={out.name}', f'--shape={args.shape}']
         cmd += ['--full'] if not args.quick else []
         cmd += ['--cpu-time'] if args.cpu_time else []
         cmd += [f'--mkl={args.mkl}'] if args.mkl else []
@@ -46,9 +48,24 @@ def run(args):
         return json.loads(Path(out.name).read_text())
 
 
-def table(records):
+def limit_of(records):
+    return next(r for r in records if r['op'] == 'limit')
+
+
+def attn_table(records):
+    out = ['| head_dim, sequences x entries | without scores, GB/s | of reading memory beside it | H2O, GB/s | H2O / without, time |', '| --- | --- | --- | --- | --- |']
+    for r in records:
+        if r['op'] == 'attn_decode' and r['peer']:
+            ratio = r['ns'] / r['peer_ns']
+            kv = 4.0 * int(r['shape'].split('_')[1][1:])            # K and V of an entry, f16; H2O: its position, and its score read and written
+            plain = r['gb_per_s'] * ratio * kv / (kv + 12)
+            out.append(f"| {r['shape']} | {plain:.1f} | {100 * plain / r['read_gb_per_s']:.0f}% | {r['gb_per_s']:.1f} | {ratio:.3f} |")
+    return out
+
+
+def linear_table(records):
     """One row a shape; the rate that each row is held against is named."""
-    limit = next(r for r in records if r['op'] == 'limit')
+    limit = limit_of(records)
     rows, peers = {}, {}
     for r in records:
         if r['op'] != 'limit':
@@ -75,12 +92,13 @@ def table(records):
         else:
             beside = ''
         out.append(f"| {dims.replace('x', ' x ')}, {t} | {r['gflops']:.1f} | {r['gb_per_s']:.1f} | {beside} |")
-    return limit, out
+    return out
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument('--build', default='build')
+    ap.add_argument('--op', choices=['linear', 'attn_decode'], default='linear')
     ap.add_argument('--mkl', help='libmkl_rt.so of PyPI\'s mkl')
     ap.add_argument('--openblas', help='another libopenblas.so')
     ap.add_argument('--threads', type=int, default=os.cpu_count())
@@ -95,9 +113,9 @@ def main():
     subprocess.run(['ninja', '-C', args.build, 'tests/ps-ktest'], check=True, stdout=subprocess.DEVNULL)
     load = os.getloadavg()[0]
     records = run(args)
-    limit, lines = table(records)
-    name = f"linear-{args.threads}-thread{'s' if args.threads > 1 else ''}"
-    head = [f'# Linear layers, {args.threads} thread{"s" if args.threads > 1 else ""}', '',
+    limit, lines = limit_of(records), (linear_table if args.op == 'linear' else attn_table)(records)
+    name = f"{args.op}-{args.threads}-thread{'s' if args.threads > 1 else ''}"
+    head = [f'# {args.op}, {args.threads} thread{"s" if args.threads > 1 else ""}', '',
             f"{processor()}, {os.cpu_count()} CPUs, load {load:.1f} before the run. "
             f"{'Processor time of one thread (the machine was busy)' if args.cpu_time else 'Wall time'}; "
             'medians; rows, peers and limits in turn in one run. More than 1.00 x: faster than the peer.',

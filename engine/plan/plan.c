@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint32_t batch_grid[] = { 1,  2,   4,   6,   8,   12,  16,  24,   32,   48,  64,
-                                       96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048 };
+static const uint32_t batch_grid[] = {
+    1,  2,  3,  4,  5,  6,   7,   8,   9,   10,  12,  14,  16,  20,  24,  28,   32,   40,
+    48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 512, 768, 1024, 1536, 2048
+};
 static const uint32_t mb_grid[] = { 1, 2, 4, 8, 16 };
 static const uint32_t log_grid[] = { 4, 8, 16 };
 static const uint32_t prompt_grid[] = { 0, 1024, 4096, 16384 }; /* 0: the longest prompt alone */
