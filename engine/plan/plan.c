@@ -56,6 +56,13 @@ static bool fits(const struct search *s, const struct ps_plan *p)
     return p->host_bytes <= s->req->host_mem && p->disk_bytes <= s->req->disk_space;
 }
 
+/* Of two that are equally fast: nothing goes to the disk for nothing. */
+static bool takes_less(const struct ps_plan *a, const struct ps_plan *b)
+{
+    return a->disk_bytes != b->disk_bytes ? a->disk_bytes < b->disk_bytes
+                                          : a->host_bytes < b->host_bytes;
+}
+
 /* Takes p over as the best or the least, or releases it. */
 static void consider(struct search *s, struct ps_plan *p)
 {
@@ -65,7 +72,7 @@ static void consider(struct search *s, struct ps_plan *p)
     struct ps_plan *keep = NULL;
     if (fits(s, p)) {
         double gain = s->found ? s->best.predicted_s / p->predicted_s : 2;
-        if (gain > 1.0001 || (gain > 0.9999 && p->host_bytes < s->best.host_bytes)) keep = &s->best;
+        if (gain > 1.0001 || (gain > 0.9999 && takes_less(p, &s->best))) keep = &s->best;
         if (keep && s->found) ps_plan_done(&s->best);
         s->found = true;
     } else if (!s->found && (!s->any || p->host_bytes < s->least.host_bytes)) {
