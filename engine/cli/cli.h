@@ -8,6 +8,7 @@
 #include "engine/checkpoint/pack.h"
 #include "engine/plan/plan.h"
 #include <argp.h>
+#include <jansson.h>
 #include <signal.h>
 
 enum ps_exit {
@@ -31,6 +32,12 @@ void ps_say_warning(void *ud, const char *text);
 /* Tells an error and gives its exit code. */
 int ps_say_error(int err, const struct ps_detail *dt);
 
+/* Prints a report's tree (NULL: there was no memory for it) and a line end, and gives it up. */
+int ps_print_json(json_t *report) ps_must_check;
+
+/* The next of a command's two arguments; a third is wrong usage. `names`: "SRC and DST". */
+void ps_opt_two(struct argp_state *st, char *arg, const char *names, const char **first,
+                const char **second);
 /* Values of options; each leaves *ret alone and returns false for what it cannot read. */
 bool ps_opt_size(const char *s, uint64_t *ret); /* 512M, 8G, 1.5G, bytes */
 bool ps_opt_u64(const char *s, uint64_t max, uint64_t *ret);

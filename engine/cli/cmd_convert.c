@@ -42,10 +42,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
         if (!ps_opt_u32(arg, 1, &a->opt.threads))
             argp_error(st, "--threads %s: a number above 0 was expected", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        if (st->arg_num > 1) argp_error(st, "%s: only SRC and DST are expected", arg);
-        *(st->arg_num ? &a->dst : &a->src) = arg;
-        return 0;
+    case ARGP_KEY_ARG: ps_opt_two(st, arg, "SRC and DST", &a->src, &a->dst); return 0;
     case ARGP_KEY_END:
         if (!a->dst) argp_error(st, "SRC and DST are expected");
         return 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cli/cli.h"
 #include "offload/doctor.h"
-#include <jansson.h>
 #include <stdio.h>
 
 enum { OPT_JSON = 256, OPT_DIR };
@@ -39,8 +38,7 @@ static int print_json(const struct ps_finding *f, size_t n)
                                                   "advice", f[i].advice[0] ? f[i].advice : NULL)) <
             0)
             r = -ENOMEM;
-    if (!r && json_dumpf(list, stdout, JSON_INDENT(1)) < 0) r = -EIO;
-    (void) putchar('\n');
+    if (!r) return ps_print_json(list);
     json_decref(list);
     return r;
 }

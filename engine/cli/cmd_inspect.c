@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect MODEL or OUTPUT: which of the two it is shows in the file itself. */
+#include "engine/base/ps_mem.h"
 #include "engine/checkpoint/inspect.h"
 #include "engine/cli/cli.h"
 #include "engine/job/results.h"
@@ -49,7 +50,7 @@ struct summary {
 static int summarise(const char *path, struct summary *s)
 {
     ps_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ps_auto_free struct ps_results *rs = malloc(sizeof *rs);
+    ps_auto_free struct ps_results *rs = ps_calloc(1, sizeof *rs);
     struct ps_result rec;
     if (fd < 0) return -errno;
     int r = rs ? ps_results_open(fd, rs) : -ENOMEM;
@@ -87,10 +88,7 @@ static int print_summary(const struct args *a, const struct summary *s)
             "longest_prompt", (json_int_t) s->longest_prompt, "longest_generated",
             (json_int_t) s->longest_generated, "bytes", (json_int_t) s->bytes, "other_lines",
             s->foreign);
-        int r = !j ? -ENOMEM : json_dumpf(j, stdout, JSON_INDENT(1)) < 0 ? -EIO : 0;
-        (void) putchar('\n');
-        json_decref(j);
-        return r;
+        return ps_print_json(j);
     }
     (void) printf("%s: results of job %016" PRIx64 "\n", a->path, s->job);
     (void) printf("  records           %" PRIu64 ", of which %" PRIu64 " failed\n", s->records,
@@ -110,18 +108,16 @@ static int inspect_model(const struct args *a, struct ps_detail *dt)
     json_t *report = NULL;
     int r = ps_inspect_model(a->path, a->verify, &report, dt);
     if (r < 0) return r;
+    const char *sums = json_string_value(json_object_get(report, "checksums"));
+    int damaged = sums && !strcmp(sums, "damaged");
     if (a->json) {
-        r = json_dumpf(report, stdout, JSON_INDENT(1)) < 0 ? -EIO : 0;
-        (void) putchar('\n');
-    } else {
-        ps_auto_free char *text = ps_inspect_text(report);
-        r = text ? 0 : -ENOMEM;
-        if (text) (void) fputs(text, stdout);
+        r = ps_print_json(report);
+        return r < 0 ? r : damaged;
     }
-    if (!r && !strcmp(json_string_value(json_object_get(report, "checksums")) ?: "", "damaged"))
-        r = 1;
+    ps_auto_free char *text = ps_inspect_text(report);
+    if (text) (void) fputs(text, stdout);
     json_decref(report);
-    return r;
+    return text ? damaged : -ENOMEM;
 }
 
 int ps_cmd_inspect(int argc, char **argv)

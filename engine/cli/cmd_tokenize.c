@@ -23,10 +23,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     switch (key) {
     case OPT_NO_SPECIAL: a->no_special = true; return 0;
     case OPT_DECODE: a->decode = true; return 0;
-    case ARGP_KEY_ARG:
-        if (st->arg_num > 1) argp_error(st, "%s: only MODEL and FILE are expected", arg);
-        *(st->arg_num ? &a->file : &a->model) = arg;
-        return 0;
+    case ARGP_KEY_ARG: ps_opt_two(st, arg, "MODEL and FILE", &a->model, &a->file); return 0;
     case ARGP_KEY_END:
         if (!a->file) argp_error(st, "MODEL and FILE are expected");
         return 0;

@@ -340,10 +340,7 @@ static error_t job_value(struct argp_state *st, int key, char *arg, struct ps_ge
     case K_TRACE: j->trace = arg; break;
     case K_PROGRESS: a->progress = (enum ps_progress_mode) CHOICE("auto", "plain", "none"); break;
     case K_DRY_RUN: j->dry_run = true; break;
-    case ARGP_KEY_ARG:
-        if (st->arg_num > 1) argp_error(st, "%s: only MODEL and INPUT are expected", arg);
-        *(st->arg_num ? &j->input : &a->model) = arg;
-        break;
+    case ARGP_KEY_ARG: ps_opt_two(st, arg, "MODEL and INPUT", &a->model, &j->input); break;
     case ARGP_KEY_END:
         if (!j->input) argp_error(st, "MODEL and INPUT are expected");
         if (!j->output || !*j->output) argp_error(st, "-o OUTPUT is expected");

@@ -30,6 +30,21 @@ void ps_say(const char *fmt, ...)
     va_end(ap);
 }
 
+int ps_print_json(json_t *report)
+{
+    int r = !report ? -ENOMEM : json_dumpf(report, stdout, JSON_INDENT(1)) < 0 ? -EIO : 0;
+    if (!r && putchar('\n') == EOF) r = -EIO;
+    json_decref(report);
+    return r;
+}
+
+void ps_opt_two(struct argp_state *st, char *arg, const char *names, const char **first,
+                const char **second)
+{
+    if (st->arg_num > 1) argp_error(st, "%s: only %s are expected", arg, names);
+    *(st->arg_num ? second : first) = arg;
+}
+
 void ps_say_warning(void *ud, const char *text) { ps_say("warning: %s", text); }
 
 int ps_say_error(int err, const struct ps_detail *dt)

@@ -34,15 +34,7 @@ void tj_begin(struct tj *t)
         .stop = &t->stop,
         .now = 1700000000,
     };
-    t->cfg.plan.kv_config = (struct ps_kv_config) { .policy = "full",
-                                                    .budget_share = -1,
-                                                    .budget = -1,
-                                                    .heavy_ratio = -1,
-                                                    .heavy = -1,
-                                                    .recent = -1,
-                                                    .sinks = -1,
-                                                    .type = PS_F16,
-                                                    .positions_cache = -1 };
+    t->cfg.plan.kv_config = ps_kv_config_default();
 }
 
 void tj_end(struct tj *t)
