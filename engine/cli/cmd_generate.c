@@ -4,6 +4,7 @@
 #include "offload/machine.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* What is opened for a job; closed in one place. */
@@ -33,6 +34,10 @@ static int open_model(const struct ps_generate_args *a, struct model *m, struct 
         folder = m->packed_folder;
     }
     if (!r) r = ps_pack_open(folder, &m->packed, dt);
+    /* In results a model goes by the user's name, not by that of its folder in the cache. */
+    struct ps_shape source;
+    if (!r && m->packed_folder) r = ps_shape_read(a->model, &source, dt);
+    if (!r && m->packed_folder) memcpy(m->packed->shape.name, source.name, sizeof source.name);
     if (!r) r = ps_tok_open(folder, &m->tok, dt);
     if (r == -ENOENT && m->packed) r = 0; /* it takes token ids only */
     if (!r) dt->text[0] = 0;

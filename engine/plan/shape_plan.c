@@ -212,8 +212,11 @@ double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p
     double prompt = (double) j->prompt_tokens / n, gen = (double) j->max_new_tokens / n;
     double slots = (double) p->slots * p->micro_batches,
            entries = ps_keep_cap(&p->split.keep, (uint32_t) (prompt + gen));
-    double room =
-        (double) p->micro_batches * p->detail->pool / (entries + p->detail->quantum / 2.0);
+    double room = slots; /* with `full` a sequence takes its own length from the pool */
+    if (p->split.keep.heavy == PS_KEEP_ALL) {
+        double each = entries + p->detail->quantum / 2.0;
+        room = (double) p->micro_batches * p->detail->pool / (each < p->kv_cap ? each : p->kv_cap);
+    }
     double live = slots < room ? slots : room;
     if (live > n) live = n;
     double sweeps = n * (gen > 1 ? gen : 1) / live, fills = n * prompt / p->prefill_tokens;

@@ -73,7 +73,9 @@ def test_unpacked_model(t):
     want = t.generate(t.model("pre-f16"), job)
     cache = t.path("packs")
     for _ in range(2):
-        same(t, t.generate(t.hf("pre-f16"), job, "--pack-dir", cache), want, "packed on the way")
+        same(t, t.generate(t.hf("pre-f16"), job, "--pack-dir", cache, "--report", t.path("report.json")), want, "packed on the way")
+        with open(t.path("report.json")) as f:
+            t.eq(json.load(f)["model"]["name"], os.path.basename(t.hf("pre-f16")), "the model's name")
     t.eq(len(os.listdir(cache)), 1, "entries in the pack folder")
 
 
