@@ -5,7 +5,7 @@
 First fio is run once over engines, block sizes and depths; then its best few and Penstock (io_uring and pread stores,
 the engine's own transfer size and depth) alternate, and medians are compared. Needs fio. The file is made, read and removed.
 
-    bench/disk.py --build build --folder . --size 2G
+    bench/disk.py --build build-bench --folder . --size 2G
 """
 import argparse
 import json
@@ -91,7 +91,7 @@ def table(rates, runs, n, repeats):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument('--build', default='build')
+    ap.add_argument('--build', default='build-bench', help='a build with tests: meson setup build-bench')
     ap.add_argument('--folder', default='.', help='where the file is made')
     ap.add_argument('--size', type=size, default='2G')
     ap.add_argument('--repeats', type=int, default=7)

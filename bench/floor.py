@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How close whole sweeps, loading and converting come to what this machine allows.
 
-    floor.py [--build build] [--rows disk,gemm,dram,start,convert] [--shape opt-1.3b] [--work DIR]
+    floor.py [--build build-bench] [--rows disk,gemm,dram,start,convert] [--shape opt-1.3b] [--work DIR]
 
 The floor of a sweep (docs/design.md) is the slowest of its links: the bytes from disk at the disk's rate, and beside it the sum over
 the linear layers of what each takes at its own number of rows. The rates are measured here, in turn with the runs:
@@ -120,7 +120,7 @@ def spread(v, scale=1.0):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--build", default="build", help="a build with tests (meson setup build; ninja -C build)")
+    ap.add_argument("--build", default="build-bench", help="a build with tests: meson setup build-bench; ninja -C build-bench")
     ap.add_argument("--rows", default=",".join(ROWS))
     ap.add_argument("--shape", default="opt-1.3b", help="a file of configs/models")
     ap.add_argument("--work", default=TOP, help="a folder on the disk to be measured")

@@ -6,8 +6,8 @@ linear: beside OpenBLAS and MKL, which multiply f32 weights; ours are read as th
 (`pip install mkl`): give its libmkl_rt.so. attn_decode: H2O (scores, victim, write in place) beside the same attention without.
 Builds, runs `ktest --bench --full` once (rows, peers and limits are sampled in turn) and writes a table.
 
-    bench/kernels.py --build build --mkl .venv/lib/libmkl_rt.so.3
-    bench/kernels.py --build build --op attn_decode
+    bench/kernels.py --build build-bench --mkl .venv/lib/libmkl_rt.so.3
+    bench/kernels.py --build build-bench --op attn_decode
 """
 import argparse
 import json
@@ -97,7 +97,7 @@ def linear_table(records):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument('--build', default='build')
+    ap.add_argument('--build', default='build-bench', help='a build with tests: meson setup build-bench')
     ap.add_argument('--op', choices=['linear', 'attn_decode'], default='linear')
     ap.add_argument('--mkl', help='libmkl_rt.so of PyPI\'s mkl')
     ap.add_argument('--openblas', help='another libopenblas.so')
