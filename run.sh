@@ -27,7 +27,7 @@ install_missing() {
     for p in "$@"; do have "$p" || missing+=("$p"); done
     [ ${#missing[@]} -gt 0 ] || return 0
     if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null || { echo "run.sh: as root, please: apt-get install ${missing[*]}" >&2; exit 1; }
+        command -v sudo >/dev/null || { echo "run.sh: as root, please: apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2; exit 1; }
         as_root=(sudo)
     fi
     echo "run.sh: installing ${missing[*]}" >&2

@@ -100,7 +100,7 @@ def main():
     a = ap.parse_args()
     exe = str(Path(a.build) / 'bench' / 'bench-disk-read')
     if not os.access(exe, os.X_OK):
-        sys.exit(f'disk.py: {exe} is not there: build first')
+        sys.exit(f'disk.py: {exe} is not there: meson setup {a.build} && ninja -C {a.build}')
     if not shutil.which('fio'):
         sys.exit('disk.py: needs fio (apt install fio)')
     free = shutil.disk_usage(a.folder).free

@@ -110,6 +110,8 @@ def main():
     args = ap.parse_args()
     if args.cpu_time and args.threads != 1:
         sys.exit('kernels.py: --cpu-time compares single threads: add --threads 1')
+    if not (Path(args.build) / 'build.ninja').exists():
+        sys.exit(f'kernels.py: {args.build} is no build folder: meson setup {args.build}')
     subprocess.run(['ninja', '-C', args.build, 'tests/ps-ktest'], check=True, stdout=subprocess.DEVNULL)
     load = os.getloadavg()[0]
     records = run(args)
