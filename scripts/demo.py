@@ -25,21 +25,11 @@ def say(cmd):
 
 
 def limited_by(report):
-    """One line: what the run waited for."""
-    wait = {k: v for k, v in (report.get("wait_s") or {}).items() if v is not None}
-    disk = (report.get("links") or {}).get("disk_read") or {}
-    rate, share = disk.get("bytes_per_s"), disk.get("share_of_probed")
-    text = f"{disk.get('bytes', 0) / 1e6:.0f} MB were read from the disk"
-    if rate:
-        text += f" at {rate / 1e9:.2f} GB/s"
-    if share:
-        text += f", {100 * share:.0f} % of what a probe of this disk reached"
-    if wait:
-        most = max(wait, key=wait.get)
-        what = {"weights": "the disk (weights came too late)", "kv": "the disk (KV came too late)", "compute": "the processor (everything else waited for it)",
-                "tokenizer": "the tokenizer", "output": "writing results"}.get(most, most)
-        text = f"limited by {what}: {wait[most]:.2f} s of {report['time']['total']:.2f} s; {text}"
-    return text
+    """What limited the run, as the report has it, and where its time went."""
+    wait, disk = report["wait_s"], report["links"]["disk_read"]
+    return (f"limited by {report['limited_by'] or 'nothing that took a tenth of the time'}; of {report['time']['total']:.2f} s the processor computed for "
+            f"{wait['compute']:.2f} s and waited for weights for {wait['weights']:.2f} s, for KV {wait['kv']:.2f} s; "
+            f"{disk['bytes'] / 1e6:.0f} MB were read from the disk")
 
 
 def main():
