@@ -112,12 +112,13 @@ static bool decode_row(struct kt *kt, const void *args, unsigned i, void *ret_ar
     return true;
 }
 
-enum scores { NO_SCORES, SCORES, TIES };
+enum scores { NO_SCORES, SCORES, TIES, TIE_OF_TWO };
 struct decode_shape {
     uint32_t d, kv_heads, group, n_rows, len;
     struct ps_keep keep;
     enum scores scores;
     bool log;
+    uint32_t apart; /* TIE_OF_TWO: how far from each other the two lie */
 };
 
 static void shuffle(struct kt *kt, int32_t *p, uint32_t n)
@@ -159,6 +160,19 @@ static void fill_scores(struct kt *kt, float *score, uint32_t len, bool evicts, 
         score[j] = how == TIES ? 0 : evicts ? 8.0f * (float) rank[j] : kt_uniform(kt, 0, 2);
 }
 
+/* The two smallest scores of a head become equal, `apart` entries from each other, either of them the later one. */
+static void tie_two(struct kt *kt, float *score, int32_t *pos, uint32_t len, uint32_t apart)
+{
+    const uint32_t a = kt_below(kt, len - apart), b = a + apart, later = kt_below(kt, 2);
+    for (uint32_t j = 0; j < len; j++) score[j] += 8;
+    score[a] = score[b] = 0;
+    if ((pos[a] < pos[b]) != later) {
+        const int32_t t = pos[a];
+        pos[a] = pos[b];
+        pos[b] = t;
+    }
+}
+
 static struct ps_decode_row make_row(struct kt *kt, const struct ps_attn_decode *a,
                                      const struct decode_shape *sh, uint32_t len)
 {
@@ -180,13 +194,15 @@ static struct ps_decode_row make_row(struct kt *kt, const struct ps_attn_decode 
     if (sh->scores != NO_SCORES) r.slab.score = kt_inout(kt, KT_F32, a->kv_heads * slab, 1e-5f);
     for (size_t i = 0; i < n; i++) {
         const float same = k[i / (slab * d) * d + i % d];
-        ps_dtype_put(a->kv_type, r.slab.k, i, sh->scores == TIES ? same : kt_uniform(kt, -2, 2));
+        ps_dtype_put(a->kv_type, r.slab.k, i, sh->scores >= TIES ? same : kt_uniform(kt, -2, 2));
         ps_dtype_put(a->kv_type, r.slab.v, i, kt_uniform(kt, -1, 1));
     }
     for (uint32_t h = 0; h < a->kv_heads; h++) {
         const int32_t now = place(kt, r.slab.pos + h * slab, len, &sh->keep);
         if (now > r.now) r.now = now;
         if (r.slab.score) fill_scores(kt, r.slab.score + h * slab, len, evicts, sh->scores);
+        if (sh->scores == TIE_OF_TWO)
+            tie_two(kt, r.slab.score + h * slab, r.slab.pos + h * slab, len, sh->apart);
     }
     if (sh->keep.recent > 1 && a->kv_heads > 1) /* one `now`: every head has the same recent ones */
         for (uint32_t h = 1; h < a->kv_heads; h++)
@@ -247,6 +263,26 @@ static void decode_fault(struct kt *kt, int which)
              "fault %d", which);
 }
 
+/* Equal scores at every length: all of them, or two that lie in one lane of every vector (16 apart), of short ones alone (8)
+ * or of none (1); the new entry among them (recent = 0) or not. */
+static void decode_ties(struct kt *kt)
+{
+    static const uint32_t aparts[] = { 0, 1, 8, 16 };
+    for (uint32_t len = 1; len <= 100; len++)
+        for (size_t i = 0; i < sizeof aparts / sizeof aparts[0] && aparts[i] < len; i++)
+            for (uint32_t recent = 0; recent < 2; recent++)
+                decode_case(kt,
+                            &(struct decode_shape) { .d = 16,
+                                                     .kv_heads = 3,
+                                                     .group = 1,
+                                                     .n_rows = 1,
+                                                     .len = len,
+                                                     .keep = { 0, len - recent, recent },
+                                                     .scores = aparts[i] ? TIE_OF_TWO : TIES,
+                                                     .apart = aparts[i] },
+                            kv_types[len % 2]);
+}
+
 static void check_decode(struct kt *kt)
 {
     static const uint32_t ds[] = { 1,  7,  8,  9,  15,  16,  17,  24, 33,
@@ -278,6 +314,7 @@ static void check_decode(struct kt *kt)
                                 kv_types[t]);
         }
     }
+    decode_ties(kt);
     for (int which = 0; which < 3; which++) decode_fault(kt, which);
 }
 const struct kt_test kt_test_attn_decode = { PS_OP_attn_decode, check_decode, bench_attn_decode };
