@@ -69,7 +69,8 @@ struct ps_cost {
 size_t ps_op_args_size(enum ps_op op);
 /* Independent pieces of work in these args, >= 0. */
 uint64_t ps_op_units(enum ps_op op, const void *args);
-/* Scratch that one worker needs to run any span of these args with any row. */
+/* Scratch that one worker needs to run any span of these args with any row. No less for greater sizes: what is sized for the
+ * most rows and the longest slab does for all. */
 size_t ps_op_scratch(enum ps_op op, const void *args);
 struct ps_cost ps_op_cost(enum ps_op op, const void *args);
 

@@ -22,7 +22,7 @@ struct ps_lin_scratch { /* offsets in floats */
     size_t x, panel, sums, end;
 };
 
-/* For M rows and K inputs. */
+/* For M rows, N outputs and K inputs. */
 static inline struct ps_lin_scratch ps_lin_carve(uint32_t m, uint32_t n, uint32_t k)
 {
     struct ps_lin_scratch s = { 0 };
@@ -42,9 +42,13 @@ static inline struct ps_lin_scratch ps_lin_carve(uint32_t m, uint32_t n, uint32_
     return s;
 }
 
+/* For up to M rows: fewer, cut the other way, may need more. */
 static inline size_t ps_linear_scratch(const void *args)
 {
     const struct ps_linear *a = args;
-    return (ps_lin_carve(a->m, a->n, a->k).end * sizeof(float) + 63) & ~(size_t) 63;
+    const size_t all = ps_lin_carve(a->m, a->n, a->k).end;
+    const size_t few = ps_lin_carve(PS_LIN_DOT_MAX, a->n, a->k).end;
+    const size_t most = a->m > PS_LIN_DOT_MAX && few > all ? few : all;
+    return (most * sizeof(float) + 63) & ~(size_t) 63;
 }
 #endif

@@ -3,6 +3,7 @@
  * (dev_cpu_io.c). A task starts when the counters that it names are reached. */
 #include "offload/dev_cpu.h"
 #include "engine/base/ps_mem.h"
+#include <assert.h>
 
 enum { QUEUE_LEN = 1024, SPIN_NS = 20000 };
 
@@ -63,6 +64,7 @@ void ps_cpu_fail(struct ps_cpu *c, int err, const struct ps_detail *dt)
 
 static int run_kernel(struct ps_cpu *c, enum ps_q q, const struct ps_task *t)
 {
+    assert(ps_op_scratch(t->kern->op, t->args) <= c->cfg.scratch_bytes);
     if (q == PS_Q_COMPUTE) return ps_pool_run(c->pool, t->kern, t->args, &t->cost);
     uint8_t *scratch = c->cfg.scratch;
     if (scratch) scratch += c->cfg.threads * c->cfg.scratch_bytes;

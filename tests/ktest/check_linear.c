@@ -43,8 +43,8 @@ static void one(struct kt *kt, uint32_t m, uint32_t n, uint32_t k, enum ps_dtype
 
 static void check(struct kt *kt)
 {
-    static const uint32_t ms[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  12, 13,
-                                   14, 15, 16, 17, 31, 32, 33, 47, 65, 131 };
+    static const uint32_t ms[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  12, 13, 14,
+                                   15, 16, 17, 31, 32, 33, 47, 48, 49, 65, 131 };
     static const uint32_t odd[] = { 1,  2,  7,  8,  9,  15,  16,  17,  31,
                                     32, 33, 63, 64, 65, 127, 129, 191, 257 };
     enum { N_MS = sizeof ms / sizeof ms[0], N_ODD = sizeof odd / sizeof odd[0] };
