@@ -138,6 +138,10 @@ static int spool_it(struct pass *p, uint64_t line, const int32_t *ids, uint64_t 
     static const struct ps_params none = { 0 };
     if (q->error) {
         texts[PS_T_MESSAGE] = (struct ps_jstr) { q->message, strlen(q->message) };
+        if (!p->ret->failed++) {
+            p->ret->first_failed = h.line;
+            memcpy(p->ret->first_message, q->message, sizeof q->message);
+        }
     } else {
         h.n_prompt = (uint32_t) n_ids;
         h.prefix = q->text.s && p->cfg->tok && n_ids && ids[0] == ps_tok_bos(p->cfg->tok);
@@ -146,8 +150,8 @@ static int spool_it(struct pass *p, uint64_t line, const int32_t *ids, uint64_t 
         texts[PS_T_USER] = q->user;
         if (m->echo) texts[PS_T_PROMPT] = q->text;
         count(p->ret, &h, m);
+        p->ret->no_tokens |= !p->cfg->tok && !m->return_ids && !m->tokens_as_ids;
     }
-    p->ret->failed += q->error != PS_LE_NONE;
     uint64_t off;
     int r = ps_spool_put(p->spool, &h, ids, q->error ? &none : m, texts, &off);
     return r < 0 ? r : ps_table_add(p->table, off, (uint32_t) line);

@@ -26,6 +26,9 @@ struct ps_first {
     uint32_t failed;
     uint32_t most_stop_bytes, most_stop_ids, longest_new; /* over the valid lines */
     bool logprobs;                                        /* some valid line wants them */
+    bool no_tokens;        /* some valid line's result will have neither text nor ids */
+    uint32_t first_failed; /* the first line that is in error, and why */
+    char first_message[PS_MESSAGE_MAX];
     double tokenizer_s;
 };
 

@@ -170,6 +170,24 @@ static int read_input(struct work *w)
     return 0;
 }
 
+/* What a user would rather know now than when the job is over. */
+static void warn_requests(const struct work *w)
+{
+    const struct ps_first *f = &w->first;
+    char text[PS_MESSAGE_MAX + 200];
+    if (f->failed) {
+        (void) snprintf(text, sizeof text,
+                        "%u of %u requests get an error record, the first that of line %u: %s",
+                        f->failed, w->table.n, f->first_failed, f->first_message);
+        for (char *c = text; *c; c++) /* a line may name control characters */
+            if ((unsigned char) *c < ' ' || *c == 0x7f) *c = '?';
+        warn(w, text);
+    }
+    if (f->no_tokens)
+        warn(w, "the model has no tokenizer files, so results have no text; "
+                "\"return_token_ids\": true in a request gives its ids");
+}
+
 static int make_plan(struct work *w)
 {
     w->req = w->cfg->plan;
@@ -323,6 +341,7 @@ static int course(struct work *w)
         return 0;
     }
     if (!r) r = read_input(w);
+    if (!r) warn_requests(w);
     if (!r && !w->table.n) return report(w);
     if (!r && w->first.stats.requests) r = make_plan(w);
     if (r < 0) return r;

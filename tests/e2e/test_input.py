@@ -256,6 +256,17 @@ def test_no_tokenizer(t):
     t.eq(r["r1"]["response"]["body"]["choices"][0]["text"], "", "text")
 
 
+def test_warned_first(t):
+    """What will be wrong with results is said before the run: the first line in error, results with neither text nor ids."""
+    m = t.model("pre-f16")
+    t.write("in.jsonl", '{"prompt": [2, 5]}\n\n{"prompt": [2], "\\u001b[31mred": 1}\n{"prompt": []}\n')
+    r = t.run("generate", m, "in.jsonl", "-o", "out.jsonl", rc=3).says("warning", "2 of 3 requests", "line 3", "[31mred", "return_token_ids")
+    t.check("\x1b" not in r.err, "a control character of the input is said")
+    t.write("in.jsonl", '{"prompt": [2, 5], "return_token_ids": true}\n')
+    r = t.run("generate", m, "in.jsonl", "-o", "ids.jsonl")
+    t.check("warning" not in r.err, f"warned of nothing: {r.err}")
+
+
 USAGE = {
     "no input": ["generate", "MODEL"],
     "no output": ["generate", "MODEL", "in.jsonl"],
