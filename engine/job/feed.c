@@ -111,6 +111,7 @@ static int on_end(void *ud, struct ps_seq *q)
     int r = f->output->dump ? ps_jout_flush(&f->output->kept) : 0;
     if (!r) r = ps_record_result(&f->rec, s, &f->output->out);
     r = recorded(f, r, from, s->index, s->head.n_prompt, s->n_new, false);
+    f->ended += s->head.max_tokens;
     ps_slots_give(&f->slots, s);
     f->output_s += ps_job_now_s() - t0;
     return r;
@@ -157,13 +158,11 @@ void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double
 static double left_s(const struct ps_feed *f, const struct ps_run_stats *st, double elapsed)
 {
     const struct ps_job_result *r = f->result;
-    if (st->generated_tokens < 1 || elapsed < 1 || !r->requests) return -1;
+    if (st->generated_tokens < 1 || elapsed < 1) return -1;
     double rate = (double) st->generated_tokens / elapsed;
-    double used = (double) (f->before + st->generated_tokens);
-    double mean = r->done > r->failed
-                      ? (double) r->generated_tokens / (double) (r->done - r->failed)
-                      : (double) f->expected / (double) r->requests;
-    double left = mean * (double) (r->requests - r->failed) - used;
+    double used = f->ended > 0 ? (double) r->generated_tokens / f->ended : 1;
+    double under_way = (double) (f->before + st->generated_tokens - r->generated_tokens);
+    double left = used * ((double) f->expected - f->ended) - under_way;
     return left > 0 ? left / rate : 0;
 }
 

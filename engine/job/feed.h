@@ -22,6 +22,7 @@ struct ps_feed {
     int32_t eos;
     uint32_t cursor;   /* the next request to look at */
     uint64_t expected; /* tokens of all requests at most */
+    double ended;      /* those of the requests that are done; of earlier runs' an estimate */
     uint64_t before;   /* generated tokens of earlier runs */
     double t0, output_s, journal_at;
     double base[PS_SUM__COUNT]; /* what is known of this run's sums before it begins: tokenising */

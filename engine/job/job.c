@@ -259,6 +259,9 @@ static int begin(struct work *w)
     r = note_sums(w);
     if (r < 0) return r;
     w->feed.before = d.generated_tokens;
+    if (w->first.stats.requests)
+        w->feed.ended = (double) w->first.stats.max_new_tokens * (double) (d.done - d.failed) /
+                        (double) w->first.stats.requests;
     if (w->cfg->trace) r = ps_trace_open(w->cfg->trace, &w->trace, w->dt);
     return r;
 }
