@@ -88,8 +88,8 @@ static void on_bytes(void *ud, uint64_t done, uint64_t total)
     if (!isatty(STDERR_FILENO) || now - last < 0.2 || !total) return;
     last = now;
     char text[64];
-    (void) snprintf(text, sizeof text, "%.0f %% of %.2f GB", 100 * (double) done / (double) total,
-                    (double) total / 1e9);
+    (void) snprintf(text, sizeof text, "packing: %.0f %% of %.2f GB",
+                    100 * (double) done / (double) total, (double) total / 1e9);
     ps_progress_line(text);
 }
 
