@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole jobs, beside Hugging Face transformers and accelerate in the same run and under the same memory limit.
 
-    jobs.py PENSTOCK [--rows offload,resident,h2o] [--shape opt-1.3b] [--limit 1638M] [--prompts N] [--work DIR] [--budget-s S]
+    jobs.py PENSTOCK [--rows offload,resident,h2o-disk,h2o-host] [--shape opt-1.3b] [--limit 1638M] [--prompts N] [--work DIR] [--budget-s S]
 
 rows
   offload    256 prompts of 32 + 128 tokens, weights on disk, one cgroup memory limit for both: penstock `full` and H2O 20 %
              against accelerate's disk offload at its best data type and batch size
   resident   32 prompts of 128 + 32 tokens, everything in memory: penstock against transformers in float32, bfloat16 beside it
-  h2o        penstock alone: H2O 20 % against `full`, the same --host-mem, 512 + 512 tokens, weights on disk and resident; each with as
-             many prompts as fill its slots a whole number of times (--h2o-prompts)
+  h2o-disk   penstock alone: H2O 20 % against `full`, the same --host-mem, 512 + 512 tokens, weights on disk; each with as many prompts
+             as fill its slots a whole number of times (--h2o-prompts)
+  h2o-host   the same with the weights in memory (beside --h2o-mem)
 
 Weights are random (`penstock convert --dummy`); Hugging Face reads the very same file. Needs torch, transformers and accelerate for
 the first two rows (python3 -m venv .venv && .venv/bin/pip install torch transformers accelerate, then run this with .venv/bin/python).
@@ -21,6 +22,7 @@ import argparse, json, os, platform, re, shutil, statistics, subprocess, sys, ti
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(TOP, "bench", "results")
 GIB = 1 << 30
+LOAD = os.getloadavg()[0]
 
 
 def size(text):
@@ -219,13 +221,13 @@ def line(name, r, base=None):
             f"{'projected from %d step(s)' % r['steps'] if r.get('projected') else 'measured'} |")
 
 
-HEAD = "| run | tokens/s | decode tokens/s | prefill + decode, s | against the peer | how |\n| --- | --- | --- | --- | --- | --- |"
+HEAD = "| run | tokens/s | decode tokens/s | prefill + decode, s | against | how |\n| --- | --- | --- | --- | --- | --- |"
 
 
 def write(row, title, notes, lines, data):
     os.makedirs(RESULTS, exist_ok=True)
     model = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "?")
-    text = f"# {title}\n\n{platform.machine()}, {model}, {os.cpu_count()} cores. {notes}\n\n{HEAD}\n" + "\n".join(lines) + "\n"
+    text = f"# {title}\n\n{platform.machine()}, {model}, {os.cpu_count()} cores, load {LOAD:.1f} before the run. {notes}\n\n{HEAD}\n" + "\n".join(lines) + "\n"
     with open(f"{RESULTS}/jobs-{row}.md", "w") as f:
         f.write(text)
     with open(f"{RESULTS}/jobs-{row}.json", "w") as f:
@@ -276,22 +278,21 @@ def row_resident(a):
     write("resident", f"{a.shape} in memory, {n} prompts of {prompt} + {new} tokens", f"Medians of {reps}, run in turn.", lines, runs)
 
 
-def row_h2o(a):
+def row_h2o(a, where):
     new = prompt = a.h2o_length
     n_full, n_h2o = a.h2o_prompts
-    lim, data, lines = Limit(0), {}, []
-    for where, mem in (("disk", a.h2o_mem), ("host", a.h2o_mem + os.path.getsize(f"{hf_folder(a)}/model.safetensors"))):
-        opts = ["--weights", f"{where}:100", "--kv", "host:100", "--hidden", "host:100", "--host-mem", f"{mem >> 20}M", *a.opts]
-        full = penstock(a, lim, n_full, prompt, new, "--kv-policy", "full", *opts)
-        h2o = penstock(a, lim, n_h2o, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)
-        data[where] = {"full": full, "h2o": h2o, "host_mem": mem}
-        for name, n, r in (("full", n_full, full), ("H2O 20 %", n_h2o, h2o)):
-            slots = "" if "error" in r else f", {r['plan']['gpu_batch_size'] * r['plan']['num_gpu_batches']} slots"
-            lines.append(line(f"weights on {where}, {name}, {n} prompts{slots}", r, full if r is h2o else None))
-        if all("error" not in x for x in (full, h2o)):
-            lines.append(f"| | decode {h2o['decode_per_s'] / full['decode_per_s']:.2f} x | | total {h2o['tokens_per_s'] / full['tokens_per_s']:.2f} x | | |")
-    write("h2o", f"{a.shape}, H2O 20 % against full, {prompt} + {new} tokens",
-          f"The same --host-mem for both ({a.h2o_mem / GIB:.2f} GiB beside resident weights).", lines, data)
+    lim, lines = Limit(0), []
+    mem = a.h2o_mem + (os.path.getsize(f"{hf_folder(a)}/model.safetensors") if where == "host" else 0)
+    opts = ["--weights", f"{where}:100", "--kv", "host:100", "--hidden", "host:100", "--host-mem", f"{mem >> 20}M", *a.opts]
+    full = penstock(a, lim, n_full, prompt, new, "--kv-policy", "full", *opts)
+    h2o = penstock(a, lim, n_h2o, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)
+    for name, n, r in (("full", n_full, full), ("H2O 20 %", n_h2o, h2o)):
+        slots = "" if "error" in r else f", {r['plan']['gpu_batch_size'] * r['plan']['num_gpu_batches']} slots"
+        lines.append(line(f"{name}, {n} prompts{slots}", r, full if r is h2o else None))
+    if all("error" not in x for x in (full, h2o)):
+        lines.append(f"\nDecode {h2o['decode_per_s'] / full['decode_per_s']:.2f} x, total {h2o['tokens_per_s'] / full['tokens_per_s']:.2f} x full.")
+    write(f"h2o-{where}", f"{a.shape}, H2O 20 % against full, {prompt} + {new} tokens, weights {'on disk' if where == 'disk' else 'in memory'}",
+          f"--host-mem {mem >> 20}M for both.", lines, {"full": full, "h2o": h2o, "host_mem": mem})
 
 
 def main():
@@ -302,7 +303,7 @@ def main():
         return peer_run(x[0], x[1], x[2], *map(int, x[3:8]))
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("penstock")
-    ap.add_argument("--rows", default="offload,resident,h2o")
+    ap.add_argument("--rows", default="offload,resident,h2o-disk,h2o-host")
     ap.add_argument("--shape", default="opt-1.3b", help="a file of configs/models")
     ap.add_argument("--limit", type=size, default=size("1638M"), help="memory limit of the row `offload` (1638M = 1.6 GiB)")
     ap.add_argument("--prompts", type=int, help="fewer prompts")
@@ -311,7 +312,7 @@ def main():
     ap.add_argument("--peer-dtypes", type=lambda s: s.split(","), default=["bfloat16", "float32"])
     ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[4, 8, 12, 16, 32])
     ap.add_argument("--peer-steps", type=int, default=6, help="tokens that the peer's offloaded runs are measured over")
-    ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the row `h2o`: one that gives full 8 to 12 slots")
+    ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the rows `h2o-*`: one that gives full 8 to 12 slots")
     ap.add_argument("--h2o-length", type=int, default=512)
     ap.add_argument("--h2o-prompts", type=lambda s: [int(x) for x in s.split(",")], default=[20, 48], help="prompts for full and for H2O (20,48)")
     ap.add_argument("opts", nargs="*", help="more options for penstock generate (after --)")
@@ -327,7 +328,7 @@ def main():
             raise SystemExit(f"{a.work}: {free / GIB:.1f} GiB free; the models of this benchmark want 20 (--work says where)")
         subprocess.run([a.penstock, "convert", "--dummy", cfg, a.packed], check=True)
     for row in a.rows.split(","):
-        {"offload": row_offload, "resident": row_resident, "h2o": row_h2o}[row](a)
+        {"offload": row_offload, "resident": row_resident, "h2o-disk": lambda a: row_h2o(a, "disk"), "h2o-host": lambda a: row_h2o(a, "host")}[row](a)
     return 0
 
 
