@@ -102,7 +102,7 @@ static int open_run(struct run *x, struct ps_detail *dt)
     struct ps_sched *s = &x->s;
     const struct ps_run_cfg *c = s->cfg;
     struct ps_arena_cfg mem = { .bytes = s->plan->host_bytes,
-                                .populate = true,
+                                .populate = !c->sim, /* then nothing is read or computed */
                                 .numa_nodes = c->numa_nodes };
     int r = ps_arena_open(&mem, &x->arena, dt);
     if (!r) r = ps_layout_make(x->arena, s->m, s->plan, c->threads, &s->l, dt);
