@@ -38,7 +38,7 @@ def run(args):
         cmd += ['--cpu-time'] if args.cpu_time else []
         cmd += [f'--mkl={args.mkl}'] if args.mkl else []
         cmd += [f'--openblas={args.openblas}'] if args.openblas else []
-        env = dict(os.environ)
+        env = {k: v for k, v in os.environ.items() if not k.startswith('OPENBLAS_')}     # ktest chooses the core type
         if args.threads == 1:
             env.setdefault('MKL_THREADING_LAYER', 'SEQUENTIAL')
         text = subprocess.run(cmd, stdout=subprocess.PIPE, text=True, env=env)

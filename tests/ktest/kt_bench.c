@@ -81,14 +81,18 @@ static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c
 }
 
 /* The threads of some libraries spin for tens of milliseconds after a call, in the way of whoever comes next: let them
- * go to sleep, and wake this candidate's own. */
+ * go to sleep, then run this candidate until its own threads are awake and each on a processor of its own. */
 static void settle(struct kt *kt, const struct kt_bench *b, const struct cand *c, char *scratch,
                    size_t scratch_bytes)
 {
-    const struct timespec ts = { .tv_nsec = 60 * 1000 * 1000 };
+    enum { SLEEP_MS = 60, WARM_MS = 40 };
+    const struct timespec ts = { .tv_nsec = SLEEP_MS * 1000 * 1000 };
     if (kt->bench.cpu_time) return;
     nanosleep(&ts, NULL);
-    if (c->s[0] < 20e6) (void) pass(kt, b, c, scratch, scratch_bytes);
+    const uint64_t until = kt_now_ns() + WARM_MS * 1000000u;
+    do {
+        (void) pass(kt, b, c, scratch, scratch_bytes);
+    } while (kt_now_ns() < until);
 }
 
 static int cmp_double(const void *a, const void *b)
