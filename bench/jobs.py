@@ -314,7 +314,7 @@ def main():
     ap.add_argument("--peer-steps", type=int, default=6, help="tokens that the peer's offloaded runs are measured over")
     ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the rows `h2o-*`: one that gives full 8 to 12 slots")
     ap.add_argument("--h2o-length", type=int, default=512)
-    ap.add_argument("--h2o-prompts", type=lambda s: [int(x) for x in s.split(",")], default=[20, 48], help="prompts for full and for H2O (20,48)")
+    ap.add_argument("--h2o-prompts", type=lambda s: [int(x) for x in s.split(",")], default=[10, 48], help="prompts for full and for H2O (10,48)")
     ap.add_argument("opts", nargs="*", help="more options for penstock generate (after --)")
     a = ap.parse_args()
     a.penstock, a.work = os.path.abspath(a.penstock), os.path.abspath(a.work)
