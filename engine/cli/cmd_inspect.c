@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect MODEL or OUTPUT: which of the two it is shows in the file itself. */
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/inspect.h"
 #include "engine/cli/cli.h"
@@ -120,6 +121,23 @@ static int inspect_model(const struct args *a, struct ps_detail *dt)
     return text ? damaged : -ENOMEM;
 }
 
+/* Of a name that is not there: results of a job that has not ended lie beside it. */
+static int inspect_nothing(const char *path, struct ps_detail *dt)
+{
+    ps_auto_free char *part = ps_concat(path, "", ".part"),
+                      *journal = ps_concat(path, "", ".journal");
+    ps_auto_free struct summary *s = ps_calloc(1, sizeof *s);
+    if (!part || !journal || !s) return -ENOMEM;
+    if (access(journal, F_OK) < 0 && access(part, F_OK) < 0)
+        return ps_fail(dt, -ENOENT, "%s: %s", path, ps_err_str(ENOENT));
+    (void) summarise(part, s); /* without any record, the sums stay zero */
+    return ps_fail(dt, -ENOENT,
+                   "%s is not there yet: its job has not ended, and has %" PRIu64
+                   " results so far, in %s (inspect takes that name, too); the penstock generate "
+                   "command that began it goes on with it",
+                   path, s->records, part);
+}
+
 int ps_cmd_inspect(int argc, char **argv)
 {
     static const struct argp argp = { options,
@@ -135,10 +153,11 @@ int ps_cmd_inspect(int argc, char **argv)
     struct summary s = { 0 };
     struct stat st;
     (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
-    if (!stat(a.path, &st) && S_ISREG(st.st_mode) && !summarise(a.path, &s)) {
+    int there = stat(a.path, &st) < 0 ? -errno : 0;
+    if (!there && S_ISREG(st.st_mode) && !summarise(a.path, &s)) {
         int e = print_summary(&a, &s);
         return e < 0 ? ps_say_error(e, &dt) : PS_EXIT_OK;
     }
-    int r = inspect_model(&a, &dt);
+    int r = there == -ENOENT ? inspect_nothing(a.path, &dt) : inspect_model(&a, &dt);
     return r < 0 ? ps_say_error(r, &dt) : r ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

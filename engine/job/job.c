@@ -74,15 +74,17 @@ static void use_done(struct work *w, const struct ps_done *d)
     w->ret->generated_tokens = d->generated_tokens;
 }
 
-/* OUTPUT is there, and is this job's: nothing is left to do but what a cut-short end left. */
+/* OUTPUT is there, and is this job's: 1, nothing is left to do but what a cut-short end left; or 0, --no-resume began the job anew and
+ * was interrupted, so that goes on. */
 static int already_done(struct work *w, const struct ps_done *d)
 {
+    int r = ps_output_tidy(&w->output, w->job, d->done, w->dt);
+    if (r < 0 || (!r && w->resume)) return r;
     use_done(w, d);
     w->ret->requests = d->done;
     w->ret->already_done = true;
-    int r = ps_output_tidy(&w->output, w->job, d->done, w->dt);
-    if (r > 0 && w->locked && w->resume) w->journal.remove = true;
-    return r < 0 ? r : 0;
+    if (r && w->resume) w->journal.remove = true;
+    return 1;
 }
 
 /* Takes the lock, and finds out whose the journal is. */
@@ -130,10 +132,8 @@ static int open_output(struct work *w)
     if (w->cfg->no_resume) there = 0;
     int r = open_journal(w);
     if (there &&
-        (!r || r == -PS_ECONFLICT || r == -PS_EFORMAT)) { /* what lies beside is not needed */
-        r = already_done(w, &d);
-        return r < 0 ? r : 1;
-    }
+        (!r || r == -PS_ECONFLICT || r == -PS_EFORMAT)) /* what is not ours is not needed */
+        return already_done(w, &d);
     return r;
 }
 

@@ -105,7 +105,7 @@ def test_no_resume(t):
 
 
 def test_no_resume_interrupted(t):
-    """An OUTPUT that is complete stays until the new one is; the interrupted run says how its results can be used."""
+    """An OUTPUT that is complete stays until the new one is; without --no-resume, the interrupted attempt goes on."""
     job = long_job(t)
     t.generate(t.model("demo-opt"), job, *SLOW)
     before = t.read("out.jsonl")
@@ -117,8 +117,14 @@ def test_no_resume_interrupted(t):
     t.eq(r.rc, 130, "exit")
     r.says("without --no-resume")
     t.eq(t.read("out.jsonl"), before, "OUTPUT of the run before")
+    kept, n = t.read("out.jsonl.part"), t.read("out.jsonl.part").count(b"\n")
+    t.run("inspect", "out.jsonl.part").says(f"records           {n}")
+    os.rename(t.path("out.jsonl"), t.path("before"))
+    t.run("inspect", "out.jsonl", rc=1).says("has not ended", f"{n} results", "out.jsonl.part")
+    os.rename(t.path("before"), t.path("out.jsonl"))
+    t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW)
+    t.check(set(kept.splitlines()) <= set(t.read("out.jsonl").splitlines()), "what the attempt had is used")
     t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW).says("complete already")
-    t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW, "--no-resume")
     same(t, t.records("out.jsonl"), {k: v for k, v in ((json.loads(x)["custom_id"], json.loads(x)) for x in before.splitlines())}, "done anew")
     t.eq(sorted(x for x in os.listdir(t.dir) if x.startswith("out")), ["out.jsonl"], "files")
 
