@@ -2,8 +2,7 @@
 /* A folder that appears under its name only when everything in it is on the disk. */
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
-#include "engine/checkpoint/pack_write.h"
-#include "engine/checkpoint/source.h"
+#include "engine/checkpoint/convert.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -22,15 +21,22 @@ static int path_error(struct ps_detail *dt, int e, const char *what, const char 
     return ps_fail(dt, -e, "%s: %s: %s", path, what, strerror(e));
 }
 
-/* Only files: a folder in there is somebody's, and stays. Returns 0 when the folder is gone. */
-static int remove_flat(const char *path)
+/* Whether convert makes a file of that name; anything else in a packed model's folder is its user's. */
+static bool is_ours(const char *name)
+{
+    for (size_t i = 0; ps_side_files[i]; i++)
+        if (!strcmp(name, ps_side_files[i])) return true;
+    return !strcmp(name, PS_PACK_FILE) || !strcmp(name, "config.json");
+}
+
+/* Only what is ours. Returns 0 when the folder is gone. */
+static int remove_ours(const char *path)
 {
     DIR *d = opendir(path);
     if (!d) return errno == ENOENT ? 0 : -errno;
     const struct dirent *e;
     while ((e = readdir(d)))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            (void) unlinkat(dirfd(d), e->d_name, 0);
+        if (is_ours(e->d_name)) (void) unlinkat(dirfd(d), e->d_name, 0);
     (void) closedir(d);
     return rmdir(path) < 0 ? -errno : 0;
 }
@@ -175,6 +181,31 @@ static int rename2(const char *from, const char *to, unsigned flags)
 #endif
 }
 
+/* Onto a name that is free. */
+static int rename_new(const char *from, const char *to)
+{
+    struct stat st;
+    int r = rename2(from, to, RENAME_NOREPLACE);
+    if (r == -EINVAL || r == -ENOSYS) /* an older file system: a small race remains */
+        r = lstat(to, &st) == 0 ? -EEXIST : rename(from, to) < 0 ? -errno : 0;
+    return r;
+}
+
+/* What is not ours moves along into the new folder; what cannot stays where it is. */
+static void move_theirs(const char *from, const char *to)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    DIR *d = opendir(from);
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        if (is_ours(e->d_name) || !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        int n = snprintf(a, sizeof a, "%s/%s", from, e->d_name);
+        (void) snprintf(b, sizeof b, "%s/%s", to, e->d_name); /* shorter than a */
+        if (n > 0 && (size_t) n < sizeof a) (void) !rename_new(a, b);
+    }
+    if (d) (void) closedir(d);
+}
+
 /* Two folders change names; where the file system cannot do that at once, the old one is put aside first and its new name
  * said if the second step fails, so that neither is ever lost. */
 static int exchange(struct ps_outdir *d, struct ps_detail *dt)
@@ -209,16 +240,18 @@ int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *tex
     if (d->replace) {
         if ((r = exchange(d, dt)) < 0) return r;
     } else {
-        r = rename2(d->tmp, d->dst, RENAME_NOREPLACE);
-        struct stat st;
-        if (r == -EINVAL || r == -ENOSYS) /* an older file system: a small race remains */
-            r = lstat(d->dst, &st) == 0 ? -EEXIST : rename(d->tmp, d->dst) < 0 ? -errno : 0;
+        r = rename_new(d->tmp, d->dst);
         if (r < 0) return path_error(dt, -r, "rename", d->dst);
     }
-    if (d->replace && (r = remove_flat(d->tmp)) < 0 && warn) {
+    if (d->replace) {
+        move_theirs(d->tmp, d->dst);
+        r = remove_ours(d->tmp);
+    }
+    if (r < 0 && warn) {
         char text[PATH_MAX + 200];
-        (void) snprintf(text, sizeof text, "%s: the earlier model could not be removed: %s", d->tmp,
-                        strerror(-r));
+        (void) snprintf(text, sizeof text,
+                        "%s: what was in the earlier folder could not all be moved or removed: %s",
+                        d->tmp, strerror(-r));
         warn(ud, text);
     }
     free(d->tmp);
@@ -229,7 +262,7 @@ int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *tex
 
 void ps_outdir_done(struct ps_outdir *d, struct ps_detail *dt)
 {
-    int r = d->tmp ? remove_flat(d->tmp) : 0;
+    int r = d->tmp ? remove_ours(d->tmp) : 0;
     if (r < 0) (void) ps_fail_in(dt, r, "%s is left behind (%s)", d->tmp, strerror(-r));
     free(d->tmp);
     free(d->dst);

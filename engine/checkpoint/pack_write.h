@@ -19,7 +19,7 @@ int ps_outdir_put(const struct ps_outdir *d, const char *name, const void *bytes
 /* A file of another folder; it is enough that it is not there. */
 int ps_outdir_copy(const struct ps_outdir *d, const char *folder, const char *name,
                    struct ps_detail *dt) ps_must_check;
-/* Syncs and gives it its name. A folder that was replaced is removed. */
+/* Syncs and gives it its name. Of a folder that is replaced, what convert writes is removed; everything else stays under that name. */
 int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *text), void *ud,
                      struct ps_detail *dt) ps_must_check;
 /* Removes the unfinished folder (if commit did not happen) and frees. What cannot be removed is named in front of dt's text. */

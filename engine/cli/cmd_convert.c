@@ -17,7 +17,7 @@ static const struct argp_option options[] = {
       "SRC is a model configuration (configs/models/*.json): write random weights, for benchmarks",
       0 },
     { "seed", OPT_SEED, "N", 0, "seed of the random weights (default 0)", 0 },
-    { "overwrite", OPT_OVERWRITE, NULL, 0, "replace a DST that exists", 0 },
+    { "overwrite", OPT_OVERWRITE, NULL, 0, "replace the model in a DST that exists", 0 },
     { "threads", OPT_THREADS, "N", 0, "threads (default: all cores)", 0 },
     { 0 },
 };

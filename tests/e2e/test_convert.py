@@ -79,7 +79,14 @@ def test_too_big_for_f16(t):
 def test_overwrite(t):
     t.run("convert", t.hf("pre-f16"), "dst")
     t.run("convert", t.hf("d80-f16"), "dst", rc=(1, 2)).says("--overwrite")
+    t.write("dst/notes.txt", "mine")
+    t.write("dst/merges.txt", "of the earlier model")
+    os.mkdir(t.path("dst/folder"))
+    t.write("dst/folder/x", "mine, too")
+    new = sorted(os.listdir(t.model("d80-f16")))
     t.run("convert", t.hf("d80-f16"), "dst", "--overwrite")
+    t.eq(sorted(os.listdir(t.path("dst"))), sorted(new + ["notes.txt", "folder"]), "what the user put there stays, what convert writes is the new model's")
+    t.eq((t.read("dst/notes.txt"), t.read("dst/folder/x"), os.listdir(t.dir)), (b"mine", b"mine, too", ["dst"]), "files")
     t.eq(json.load(open(t.path("dst/config.json")))["vocab_size"], 97, "the new model")
     os.mkdir(t.path("mine"))
     t.write("mine/file.txt", "precious")
@@ -221,7 +228,7 @@ def test_no_checkpoint(t):
 
 # ---------------------------------------------------------------- PyTorch files, written here without PyTorch
 
-def pickled(tensors, evil=None):
+def pickled(tensors, evil=None, key_of=str):
     """A protocol-2 pickle of {name: tensor} as torch.save writes it, by hand: opcodes only."""
     out = bytearray(b"\x80\x02}(")
 
@@ -242,17 +249,17 @@ def pickled(tensors, evil=None):
             acc *= s
         out += text(name)
         out += b"ctorch._utils\n_rebuild_tensor_v2\n(("
-        out += text("storage") + b"ctorch\nHalfStorage\n" + text(str(key)) + text("cpu") + num(n) + b"tQ"
+        out += text("storage") + b"ctorch\nHalfStorage\n" + text(key_of(key)) + text("cpu") + num(n) + b"tQ"
         out += num(0) + tup(shape) + tup(strides) + b"\x89" + b"ccollections\nOrderedDict\n)Rt" + b"R"
     out += b"u"
     return bytes(out + (evil or b"") + b".")
 
 
-def write_bin(path, name="pre-f16", evil=None):
+def write_bin(path, name="pre-f16", **kw):
     m = make_models.MODELS[name]
     ts = make_models.tensors(m, list(make_models.MODELS).index(name) + 1)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
-        data = pickled([(n, s, len(v)) for n, s, v in ts], evil)
+        data = pickled([(n, s, len(v)) for n, s, v in ts], **kw)
         z.writestr("archive/data.pkl", data)
         for key, (_, _, v) in enumerate(ts):
             z.writestr(f"archive/data/{key}", make_models.encode(v, m["dtype"]))
@@ -293,6 +300,12 @@ def test_evil_pickle(t, evil):
     src = bin_model(t, evil=evil)
     r = t.run("convert", src, "dst", rc=1).says("pytorch_model.bin")
     t.check(not t.exists("PWNED") and not t.exists("dst"), "something was run or written")
+
+
+def test_nul_in_storage_key(t):
+    """A key is the whole key: what stands in front of a NUL names no storage."""
+    t.run("convert", bin_model(t, key_of=lambda k: f"{k}\0x" if k == 3 else str(k)), "dst", rc=1).says("pytorch_model.bin", "storage", "not in the archive")
+    t.check(not t.exists("dst"), "something was written")
 
 
 def test_bad_zip(t):
@@ -372,7 +385,7 @@ def test_inspect_and_doctor(t):
     t.check("48" in json.dumps(d), "--json")
     t.check(len(t.run("doctor", rc=(0, 1)).out) > 100, "doctor says little")
     json.loads(t.run("doctor", "--json", rc=(0, 1)).out)
-    t.run("inspect", "nowhere", rc=(1, 2)).says("nowhere")
+    t.run("inspect", "nowhere", rc=(1, 2)).says("nowhere", "no such file")
 
 
 # ---------------------------------------------------------------- tokenize
