@@ -66,9 +66,11 @@ static int find_offload_dir(const struct ps_generate_args *a, struct model *m, s
 static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; }
 
 /* A default, or a ceiling that the memory there is can bear: beyond it, the kernel would end the process. The rest of the process needs
- * some, too. */
-static int find_host_mem(uint64_t available, uint64_t *host_mem, struct ps_detail *dt)
+ * some, too. What the first pass takes is released before the plan's memory is taken. */
+static int find_host_mem(uint64_t available, uint64_t *host_mem, uint64_t *ids_mem,
+                         struct ps_detail *dt)
 {
+    enum { IDS_BYTES = 32 << 20 }; /* of the 64 MiB beside --host-mem */
     uint64_t rest = available / 20 + (8 << 20), most = available > rest ? available - rest : 0;
     char text[200];
     if (!available && *host_mem == UINT64_MAX)
@@ -84,6 +86,8 @@ static int find_host_mem(uint64_t available, uint64_t *host_mem, struct ps_detai
         ps_say_warning(NULL, text);
         *host_mem = most;
     }
+    *ids_mem = *host_mem > IDS_BYTES ? *host_mem : IDS_BYTES;
+    if (available && *ids_mem > most) *ids_mem = most;
     return 0;
 }
 
@@ -100,7 +104,7 @@ static int fill_in(struct ps_generate_args *a, struct model *m, struct ps_detail
     if (a->gpu_mem)
         ps_say_warning(NULL,
                        "--gpu-mem does nothing here: there is no GPU that this build can use");
-    int r = find_host_mem(machine.mem_available, &j->plan.host_mem, dt);
+    int r = find_host_mem(machine.mem_available, &j->plan.host_mem, &j->ids_mem, dt);
     if (r < 0) return r;
     if (!j->plan.threads) j->plan.threads = machine.cpus ? machine.cpus : 1;
     r = find_offload_dir(a, m, dt);

@@ -18,23 +18,25 @@ static int recorded(struct ps_feed *f, int r, uint64_t from, uint32_t index, uin
     return 0;
 }
 
-static int failed_line(struct ps_feed *f, uint32_t index, const struct ps_spool_head *h)
+static int failed_line(struct ps_feed *f, uint32_t index, uint64_t off,
+                       const struct ps_spool_head *h)
 {
     uint64_t from = ps_jout_tell(&f->output->out);
-    int r = ps_record_error(&f->rec, *ps_table_off(f->table, index), h, &f->output->out);
+    int r = ps_record_error(&f->rec, off, h, &f->output->out);
     return recorded(f, r, from, index, 0, 0, true);
 }
 
-/* Moves the cursor to the next request that is neither done nor failed; the failed ones on the way get their records. 1, 0 at
- * the end, or an error. */
-static int advance(struct ps_feed *f)
+/* Moves the cursor to the next request that is neither done nor failed, with its offset in the spool; the failed ones on the way get
+ * their records. 1, 0 at the end, or an error. */
+static int advance(struct ps_feed *f, uint64_t *ret_off)
 {
     for (; f->cursor < f->table->n; f->cursor++) {
         struct ps_spool_head h;
         if (ps_table_is_done(f->table, f->cursor)) continue;
-        int r = ps_spool_head(f->spool, *ps_table_off(f->table, f->cursor), &h);
+        int r = ps_table_off(f->table, f->cursor, ret_off);
+        if (!r) r = ps_spool_head(f->spool, *ret_off, &h);
         if (!r && !h.error) return 1;
-        if (!r) r = failed_line(f, f->cursor, &h);
+        if (!r) r = failed_line(f, f->cursor, *ret_off, &h);
         if (r < 0) return r;
     }
     return 0;
@@ -53,10 +55,10 @@ static int on_next(void *ud, struct ps_seq **ret)
     struct ps_feed *f = ud;
     struct ps_slot *s = NULL;
     double t0 = ps_job_now_s();
-    int r = advance(f);
+    uint64_t off;
+    int r = advance(f, &off);
     if (r > 0) {
-        r = ps_slots_take(&f->slots, f->spool, *ps_table_off(f->table, f->cursor), f->cursor,
-                          f->eos, f->cfg->tok, &s);
+        r = ps_slots_take(&f->slots, f->spool, off, f->cursor, f->eos, f->cfg->tok, &s);
         if (!r && !s) r = ps_fail(&f->dt, -ENOBUFS, "more sequences at once than the plan said");
         if (!r) {
             f->cursor++;
@@ -217,6 +219,7 @@ struct ps_run_io ps_feed_io(struct ps_feed *f)
 
 int ps_feed_drain(struct ps_feed *f)
 {
-    int r = out_of_spool(f, advance(f));
+    uint64_t off;
+    int r = out_of_spool(f, advance(f, &off));
     return r ? r : ps_output_sync(f->output, &f->dt);
 }

@@ -32,8 +32,9 @@ static int same_id(void *ud, uint32_t other)
     struct pass *p = ud;
     struct ps_spool_head h;
     char buf[1024];
+    uint64_t off;
     int r = ps_spool_flush(p->spool);
-    uint64_t off = *ps_table_off(p->table, other);
+    if (!r) r = ps_table_off(p->table, other, &off);
     if (!r) r = ps_spool_head(p->spool, off, &h);
     if (r < 0) return r;
     if (h.text_len[PS_T_CUSTOM_ID] != p->id.len) return 0;
@@ -179,13 +180,20 @@ static int one_line(struct pass *p, enum ps_line kind, uint64_t line, char *s, s
     return r < 0 ? r : spool_it(p, line, ids, n_ids);
 }
 
-/* Says whose fault it was: of a line only the spool's and memory's are left, the rest has become its record. */
+/* Says whose fault it was: of a line only the files' and memory's are left, the rest has become its record. */
 static int line_failed(const struct pass *p, int r, uint64_t line, struct ps_detail *dt)
 {
+    if (r == -PS_EBUDGET)
+        return ps_fail(dt, r,
+                       "INPUT %s, line %llu: finding custom_ids that come twice takes up to 22 "
+                       "bytes a line, and %llu MiB are all that --host-mem or the machine allows "
+                       "for it; give more, or split the input",
+                       p->cfg->input, (unsigned long long) line,
+                       (unsigned long long) (p->table->set_budget >> 20));
     if (r == -ENOMEM)
         return ps_fail(dt, r, "INPUT %s, line %llu: out of memory", p->cfg->input,
                        (unsigned long long) line);
-    return ps_fail(dt, r, "%s: the job's temporary file beside it, at offset %llu: %s",
+    return ps_fail(dt, r, "%s: the job's temporary files beside it, at offset %llu: %s",
                    p->cfg->beside, (unsigned long long) p->spool->out.at, ps_err_str(r));
 }
 
@@ -209,6 +217,7 @@ static int all_lines(struct pass *p, struct ps_lines *l, struct ps_detail *dt)
         if (cfg->progress && p->table->n % 1024 == 0) cfg->progress(cfg->progress_ud, p->table->n);
     }
     int r = ps_spool_flush(p->spool);
+    if (!r) r = ps_table_complete(p->table);
     return r < 0 ? line_failed(p, r, l->line, dt) : 0;
 }
 
@@ -224,7 +233,6 @@ int ps_first_pass(const struct ps_first_cfg *cfg, struct ps_spool *spool, struct
     if (!r && cfg->tok) r = ps_encoder_open(cfg->tok, &p.enc);
     if (!r) r = all_lines(&p, &l, dt);
     ps_encoder_close(p.enc);
-    ps_table_drop_set(table);
     ps_lines_done(&l);
     return r;
 }

@@ -158,7 +158,7 @@ static int read_input(struct work *w)
         .progress_ud = w,
     };
     struct stat st;
-    int r = ps_table_init(&w->table);
+    int r = ps_table_open(w->cfg->output, w->cfg->ids_mem, &w->table, w->dt);
     if (!r) r = ps_spool_open(w->cfg->output, &w->spool, w->dt);
     if (!r) r = ps_first_pass(&c, &w->spool, &w->table, &w->first, w->dt);
     if (r < 0) return r;
@@ -367,7 +367,8 @@ int ps_job_run(const struct ps_job_cfg *cfg, struct ps_job_result *ret, struct p
     *w = (struct work) {
         .cfg = cfg, .ret = ret, .dt = dt ? dt : &own, .in_fd = -1, .t0 = ps_job_now_s()
     };
-    w->output.out.fd = w->output.kept.fd = w->journal.fd = w->spool.out.fd = w->feed.slots.fd = -1;
+    w->output.out.fd = w->output.kept.fd = w->journal.fd = w->spool.out.fd = w->table.out.fd =
+        w->feed.slots.fd = -1;
     int r = course(w);
     if (r == -ECANCELED && stopped(w)) {
         ret->interrupted = true;
@@ -380,7 +381,7 @@ int ps_job_run(const struct ps_job_cfg *cfg, struct ps_job_result *ret, struct p
     ps_slots_close(&w->feed.slots);
     if (w->planned) cfg->engine.plan_done(&w->plan);
     ps_spool_close(&w->spool);
-    ps_table_done(&w->table);
+    ps_table_close(&w->table);
     ps_output_done(&w->output);
     if (w->locked) ps_journal_close(&w->journal);
     if (w->in_fd >= 0) (void) close(w->in_fd);

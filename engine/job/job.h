@@ -40,7 +40,8 @@ struct ps_job_cfg {
     const char *output;
     const char *report, *dump_kv, *trace; /* NULL = not wanted */
     bool text, order_completion, no_resume, overwrite, dry_run;
-    uint64_t limit;            /* UINT64_MAX = all */
+    uint64_t limit;   /* UINT64_MAX = all */
+    uint64_t ids_mem; /* bytes that the first pass may take to find custom_ids that come twice */
     struct ps_params defaults; /* of lines that do not say */
     struct ps_plan_req plan;   /* model and job are filled in */
     struct ps_run_cfg run;     /* model, plan, kv_config, trace and dump_kv are filled in */

@@ -127,15 +127,16 @@ struct resume {
 /* Takes one record in; 0 means that it and what follows has to go. */
 static int take_record(struct resume *s, const struct ps_result *rec)
 {
-    int64_t i = rec->ok && rec->job == s->job ? ps_table_find_line(s->t, rec->line) : -1;
-    if (i < 0 || ps_table_is_done(s->t, (uint32_t) i)) return 0;
+    uint32_t i = 0;
+    int r = rec->ok && rec->job == s->job ? ps_table_find_line(s->t, rec->line, &i) : 0;
+    if (r <= 0 || ps_table_is_done(s->t, i)) return r < 0 ? r : 0;
     if (s->o->dump && !rec->failed) {
-        int r = take_dump(&s->dump, rec, s->layers, &s->o->kept_done);
+        r = take_dump(&s->dump, rec, s->layers, &s->o->kept_done);
         if (r <= 0) return r;
     }
-    ps_table_set_done(s->t, (uint32_t) i);
-    *ps_table_off(s->t, (uint32_t) i) = rec->off;
-    s->o->in_order &= s->o->last_line < i;
+    r = ps_table_set_done(s->t, i, rec->off);
+    if (r < 0) return r;
+    s->o->in_order &= s->o->last_line < (int64_t) i;
     s->o->last_line = i;
     add_done(s->done, rec);
     return 1;
@@ -250,9 +251,8 @@ int ps_output_record(struct ps_output *o, int r, uint64_t from, struct ps_table 
     o->in_order &= o->last_line < (int64_t) index;
     o->last_line = index;
     o->unsynced++;
-    *ps_table_off(t, index) = from;
-    ps_table_set_done(t, index);
-    return 0;
+    r = ps_table_set_done(t, index, from);
+    return r < 0 ? bad_file(dt, r, o->path, "the job's temporary files beside it") : 0;
 }
 
 int ps_output_sync(struct ps_output *o, struct ps_detail *dt)
@@ -291,7 +291,9 @@ static int sort_into(struct ps_output *o, const struct ps_table *t, int fd,
     int r = buf ? ps_jout_init(&to, fd, 0, COPY_BUF) : -ENOMEM;
     if (r < 0) return r;
     for (uint32_t i = 0; !r && i < t->n; i++) {
-        r = copy_line(o->out.fd, *ps_table_off(t, i), buf, &to);
+        uint64_t off;
+        r = ps_table_off(t, i, &off);
+        if (!r) r = copy_line(o->out.fd, off, buf, &to);
         if (!r && stop && *stop) r = -ECANCELED;
     }
     if (!r) r = ps_jout_flush(&to);

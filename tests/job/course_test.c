@@ -459,6 +459,18 @@ static void what_does_not_fit(void **state)
     tj_end(&t);
 }
 
+static void too_many_names(void **state)
+{
+    struct tj t;
+    tj_begin(&t);
+    mixed_input(&t, 12);
+    t.cfg.ids_mem = 600;
+    assert_int_equal(tj_run(&t), -PS_EBUDGET);
+    assert_says(&t.dt, "custom_ids that come twice");
+    assert_false(tj_exists(&t, ".part"));
+    tj_end(&t);
+}
+
 static void run_fails(void **state)
 {
     struct tj t;
@@ -584,7 +596,7 @@ int main(void)
         cmocka_unit_test(limit_and_stats),        cmocka_unit_test(only_failures),
         cmocka_unit_test(what_does_not_fit),      cmocka_unit_test(run_fails),
         cmocka_unit_test(what_limited_it),        cmocka_unit_test(disk_full),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory),          cmocka_unit_test(too_many_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ void tj_begin(struct tj *t)
         .input = t->in,
         .output = t->out,
         .limit = UINT64_MAX,
+        .ids_mem = UINT64_MAX,
         .defaults = { .max_tokens = 16, .top_p = 1, .logprobs = -1 },
         .engine = fake_engine,
         .stop = &t->stop,
