@@ -44,7 +44,8 @@ static int submit(struct ps_dev *d, enum ps_q q, struct ps_task *t, const struct
                   unsigned n_uses)
 {
     uint64_t after[PS_Q__COUNT] = { 0 };
-    for (unsigned i = 0; i < n_uses; i++) buf_needs(uses[i].buf, uses[i].writes, after, t->why);
+    for (unsigned i = 0; i < n_uses; i++)
+        if (uses[i].buf) buf_needs(uses[i].buf, uses[i].writes, after, t->why);
     t->tag = d->tag;
     int r = d->ops->start(d, q, t, after);
     if (r < 0) return r;
@@ -52,15 +53,20 @@ static int submit(struct ps_dev *d, enum ps_q q, struct ps_task *t, const struct
     /* Writes last: a task that names one buffer twice, as input and as output, has written it. */
     for (int pass = 0; pass < 2; pass++)
         for (unsigned i = 0; i < n_uses; i++)
-            if (uses[i].writes == (pass == 1))
+            if (uses[i].buf && uses[i].writes == (pass == 1))
                 buf_touched(uses[i].buf, uses[i].writes, q, d->submitted[q]);
     return 0;
+}
+
+static enum ps_place place_of(const struct ps_dev *d, enum ps_q q)
+{
+    return q == PS_Q_COMPUTE ? d->place : PS_PLACE_HOST;
 }
 
 int ps_dev_run_kern(struct ps_dev *d, enum ps_q q, const struct ps_kern *kern, const void *args,
                     const struct ps_use *uses, unsigned n_uses)
 {
-    if (q != PS_Q_COMPUTE && q != PS_Q_HOST) return -EINVAL;
+    if ((q != PS_Q_COMPUTE && q != PS_Q_HOST) || kern->place != place_of(d, q)) return -EINVAL;
     size_t size = ps_op_args_size(kern->op);
     struct ps_task t = { .kern = kern };
     if (size > sizeof t.args) return -EINVAL;
@@ -72,7 +78,9 @@ int ps_dev_run_kern(struct ps_dev *d, enum ps_q q, const struct ps_kern *kern, c
 int ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
                const struct ps_use *uses, unsigned n_uses)
 {
-    const struct ps_kern *k = ps_kern_pick(op, PS_PLACE_HOST, ps_cpu_flags(), args);
+    enum ps_place place = place_of(d, q);
+    uint32_t flags = place == PS_PLACE_HOST ? ps_cpu_flags() : d->sm;
+    const struct ps_kern *k = ps_kern_pick(op, place, flags, args);
     return k ? ps_dev_run_kern(d, q, k, args, uses, n_uses) : -PS_EUNSUPPORTED;
 }
 

@@ -55,7 +55,7 @@ struct ps_buf {
 };
 
 struct ps_use {
-    struct ps_buf *buf;
+    struct ps_buf *buf; /* NULL: the task has no such operand */
     bool writes;
 };
 
@@ -116,9 +116,16 @@ struct ps_dev_ops {
 struct ps_dev { /* first member of every implementation's struct */
     const struct ps_dev_ops *ops;
     uint64_t submitted[PS_Q__COUNT];
-    uint32_t tag;   /* given to the tasks that follow */
-    uint32_t align; /* of the disk side of moves: the store's; 0 = any */
+    uint32_t tag;        /* given to the tasks that follow */
+    uint32_t align;      /* of the disk side of moves: the store's; 0 = any */
+    enum ps_place place; /* of COMPUTE's kernels; HOST's are the host's on every device */
+    uint32_t sm;         /* PS_PLACE_CUDA: what a row's `need` may be at most */
 };
+/* Where COMPUTE's kernels want what they work on. */
+static inline enum ps_where ps_dev_where(const struct ps_dev *d)
+{
+    return d->place == PS_PLACE_CUDA ? PS_GPU : PS_HOST;
+}
 
 enum { PS_THREADS_MAX = 4096 };
 struct ps_dev_cfg {
@@ -152,11 +159,11 @@ void ps_dev_close(struct ps_dev *d); /* waits for what runs; takes NULL */
 static inline void ps_dev_closep(struct ps_dev **d) { ps_dev_close(*d); }
 #define ps_auto_dev ps_cleanup(ps_dev_closep)
 
-/* Runs op with these args (of ps_op_args_size(op) bytes) on q, with the fastest row that takes them. uses[]
- * must name every buffer that args point into. */
+/* Runs op with these args (of ps_op_args_size(op) bytes) on q, with the fastest row of q's place that takes them; -PS_EUNSUPPORTED if
+ * there is none. uses[] must name every buffer that args point into. */
 int ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
                const struct ps_use *uses, unsigned n_uses) ps_must_check;
-/* The same with a given row (tests). */
+/* The same with a given row (tests); -EINVAL if it is another place's. */
 int ps_dev_run_kern(struct ps_dev *d, enum ps_q q, const struct ps_kern *kern, const void *args,
                     const struct ps_use *uses, unsigned n_uses) ps_must_check;
 /* Moves bytes; the two places decide the queue. -ERANGE when the rectangle leaves a buffer. */

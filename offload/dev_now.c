@@ -2,6 +2,7 @@
 /* Does every task at once: the reference for what the others must compute. */
 #include "engine/base/ps_mem.h"
 #include "offload/dev_exec.h"
+#include <assert.h>
 
 struct now {
     struct ps_dev base;
@@ -29,6 +30,7 @@ static int now_disk(struct now *s, const struct ps_task *t)
 static int now_exec(struct now *s, enum ps_q q, const struct ps_task *t)
 {
     if (t->kern) {
+        assert(ps_op_scratch(t->kern->op, t->args) <= s->cfg.scratch_bytes);
         int r = ps_kern_run_all(t->kern, t->args, s->cfg.scratch);
         if (r < 0) ps_task_failed(&s->detail, q, t, r);
         return r < 0 ? r : 0;

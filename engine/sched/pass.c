@@ -11,6 +11,7 @@ float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
 
 struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
 {
+    if (a == PS_A_NONE) return NULL;
     if (a == PS_A_X) return p->x_buf;
     if (a == PS_A_LOGITS) return &s->logits;
     return &s->act[a];
@@ -71,14 +72,12 @@ static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct
                                   .wtype = w->dtype,
                                   .act = t->act,
                                   .odd = t->out == PS_A_K || t->out == PS_A_V };
-        struct ps_use uses[5] = { { part.buf, false },
-                                  { ps_pass_buf(s, p, t->in), false },
-                                  { ps_pass_buf(s, p, t->out), true } };
-        unsigned n = 3;
-        if (bias.buf) uses[n++] = (struct ps_use) { bias.buf, false };
-        if (res && t->residual != t->out)
-            uses[n++] = (struct ps_use) { ps_pass_buf(s, p, t->residual), false };
-        int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_linear, &args, uses, n);
+        struct ps_use uses[] = { { part.buf, false },
+                                 { bias.buf, false },
+                                 { ps_pass_buf(s, p, t->in), false },
+                                 { ps_pass_buf(s, p, t->residual), false },
+                                 { ps_pass_buf(s, p, t->out), true } };
+        int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_linear, &args, uses, 5);
         if (r < 0) return r;
     }
     return 0;

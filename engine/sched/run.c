@@ -81,10 +81,12 @@ static int open_device(struct run *x, struct ps_detail *dt)
 
 static void init_bufs(struct ps_sched *s)
 {
-    struct ps_buf all = { .where = PS_HOST, .len_bytes = UINT64_MAX };
-    for (int a = 0; a < PS_A__COUNT; a++) s->act[a] = all;
-    s->prompt_kv = s->gather = s->logits = s->scored = all;
-    for (unsigned i = 0; i < PS_CTL_BLOCKS; i++) s->ctl[i] = all;
+    const struct ps_buf host = { .where = PS_HOST, .len_bytes = UINT64_MAX },
+                        near = { .where = ps_dev_where(s->dev), .len_bytes = UINT64_MAX };
+    for (int a = 0; a < PS_A__COUNT; a++) s->act[a] = near;
+    s->prompt_kv = s->gather = s->logits = near;
+    s->scored = host;
+    for (unsigned i = 0; i < PS_CTL_BLOCKS; i++) s->ctl[i] = host;
 }
 
 static int init_sched(struct ps_sched *s)

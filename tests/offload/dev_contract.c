@@ -269,6 +269,79 @@ static void bad_moves_are_refused(void **state)
     rig_close(g);
 }
 
+/* What a task has not is no use; what it has counts none the less. */
+static void absent_uses_are_passed_over(void **state)
+{
+    struct rig *g = rig_open("cpu", "best", NULL);
+    init_bufs(g);
+    struct ps_buf *x = &g->b[ON_DISK], *y = &g->b[ON_DISK + 2];
+    g->jobs[0] = (struct mix) { y->p, x->p, 0 };
+    struct ps_call call = { mix, &g->jobs[0], 1 };
+    struct ps_use uses[] = { { NULL, false }, { y, true }, { NULL, true }, { x, false } };
+    assert_ok(ps_dev_run(g->dev, PS_Q_HOST, PS_OP_call, &call, uses, 4));
+    assert_int_equal(y->wrote, 1);
+    assert_int_equal(x->read[PS_Q_HOST], 1);
+    rig_close(g);
+}
+
+/* COMPUTE's rows are those of the device's place, HOST's are the host's everywhere. */
+static void rows_are_of_the_queues_place(void **state)
+{
+    struct rig *g = rig_open("now", "best", NULL);
+    struct ps_call call = { NULL, NULL, 0 };
+    assert_int_equal(ps_dev_where(g->dev), PS_HOST);
+    g->dev->place = PS_PLACE_CUDA;
+    assert_int_equal(ps_dev_where(g->dev), PS_GPU);
+    const struct ps_kern *ref = ps_kern_ref(PS_OP_call);
+    assert_err(ps_dev_run(g->dev, PS_Q_COMPUTE, PS_OP_call, &call, NULL, 0), PS_EUNSUPPORTED);
+    assert_err(ps_dev_run_kern(g->dev, PS_Q_COMPUTE, ref, &call, NULL, 0), EINVAL);
+    init_bufs(g);
+    g->jobs[0] = (struct mix) { g->b[ON_DISK].p, g->b[ON_DISK + 2].p, 0 };
+    call = (struct ps_call) { mix, &g->jobs[0], 1 };
+    assert_ok(ps_dev_run(g->dev, PS_Q_HOST, PS_OP_call, &call, NULL, 0));
+    rig_close(g);
+}
+
+/* From anywhere in memory to anywhere: the queue that it is for, and exactly the rectangle's bytes. What lies on the device is filled and
+ * read back by moves. */
+static void move_between(struct rig *g, enum ps_where to, enum ps_where from, enum ps_q q)
+{
+    static uint8_t want[BYTES];
+    struct ps_buf *in = &g->b[ON_DISK], *out = &g->b[ON_DISK + 2], a = g->b[ON_DISK + 4],
+                  b = g->b[ON_DISK + 5];
+    const struct ps_rect all = { .row_bytes = BYTES, .rows = 1 }, rect = {
+        .dst_off = 5, .src_off = 700, .row_bytes = 33, .rows = 9, .dst_pitch = 35, .src_pitch = 1001
+    };
+    a.where = from;
+    b.where = to;
+    memcpy(want, out->p, BYTES);
+    for (uint64_t i = 0; i < rect.rows; i++)
+        memcpy(want + rect.dst_off + i * rect.dst_pitch,
+               (uint8_t *) in->p + rect.src_off + i * rect.src_pitch, rect.row_bytes);
+    assert_ok(ps_dev_move(g->dev, &a, in, &all));
+    assert_ok(ps_dev_move(g->dev, &b, out, &all));
+    uint64_t tasks = g->dev->submitted[q];
+    assert_ok(ps_dev_move(g->dev, &b, &a, &rect));
+    assert_int_equal(g->dev->submitted[q], tasks + 1);
+    assert_ok(ps_dev_move(g->dev, out, &b, &all));
+    assert_ok(ps_dev_wait(g->dev, out, false));
+    assert_memory_equal(out->p, want, BYTES);
+}
+
+static void moves_between_memories(void **state)
+{
+    static const char *const devs[] = { "now", "cpu" };
+    for (int i = 0; i < 2; i++) {
+        struct rig *g = rig_open(devs[i], "best", NULL);
+        init_bufs(g);
+        move_between(g, PS_GPU, PS_GPU, PS_Q_COMPUTE);
+        move_between(g, PS_HOST, PS_HOST, PS_Q_HOST);
+        move_between(g, PS_GPU, PS_HOST, PS_Q_H2D);
+        move_between(g, PS_HOST, PS_GPU, PS_Q_D2H);
+        rig_close(g);
+    }
+}
+
 /* A write that must wait does not hold up reads. */
 struct gate {
     pthread_mutex_t lock;
@@ -452,6 +525,9 @@ int main(void)
         cmocka_unit_test(io_error_names_file_and_place),
         cmocka_unit_test(every_io_fails_in_turn),
         cmocka_unit_test(bad_moves_are_refused),
+        cmocka_unit_test(absent_uses_are_passed_over),
+        cmocka_unit_test(rows_are_of_the_queues_place),
+        cmocka_unit_test(moves_between_memories),
         cmocka_unit_test(queues_do_not_block_each_other),
         cmocka_unit_test(pool_equals_one_thread),
         cmocka_unit_test(sim_equals_closed_forms),
