@@ -10,12 +10,19 @@
 #include "offload/dev_exec.h"
 #include <math.h>
 
-enum { WINDOW = 1 << 12 }; /* older tasks count as done when the oldest remembered one was */
+/* When the tasks of a queue are done: ascending. Only of tasks (past, submitted]; the others were done by `host`, and nothing starts
+ * before that. So what is kept is what was submitted since the last wait and little more. */
+struct times {
+    double *at; /* [room], of task n at n % room */
+    uint64_t past, room;
+    double last; /* of the task submitted last */
+};
 
 struct sim {
     struct ps_dev base;
     struct ps_sim_rates rates;
-    double host, done[PS_Q__COUNT][WINDOW], busy[PS_Q__COUNT];
+    double host, busy[PS_Q__COUNT];
+    struct times done[PS_Q__COUNT];
     double stall[PS_KIND__COUNT], idle;
     double op_s[PS_OP__COUNT];
     struct ps_dev_stats stats;
@@ -23,13 +30,29 @@ struct sim {
 
 static uint64_t ns(double s) { return (uint64_t) llround(s * 1e9); }
 
+/* 0 for what was done by `host`. */
 static double done_at(const struct sim *s, enum ps_q q, uint64_t n)
 {
-    uint64_t last = s->base.submitted[q];
-    if (n == 0 || last == 0) return 0;
-    if (n > last) n = last;
-    if (n + WINDOW <= last) n = last - WINDOW + 1;
-    return s->done[q][n % WINDOW];
+    const struct times *d = &s->done[q];
+    if (n > s->base.submitted[q]) n = s->base.submitted[q];
+    return n > d->past ? d->at[n % d->room] : 0;
+}
+
+static int remember(struct sim *s, enum ps_q q, uint64_t n, double t)
+{
+    struct times *d = &s->done[q];
+    while (d->past + 1 < n && d->at[(d->past + 1) % d->room] <= s->host) d->past++;
+    if (n - d->past > d->room) {
+        uint64_t room = d->room ? 2 * d->room : 64;
+        double *at = ps_calloc(room, sizeof *at);
+        if (!at) return -ENOMEM;
+        for (uint64_t i = d->past + 1; i < n; i++) at[i % room] = d->at[i % d->room];
+        free(d->at);
+        d->at = at;
+        d->room = room;
+    }
+    d->at[n % d->room] = d->last = t;
+    return 0;
 }
 
 static double price(const struct ps_sim_rates *r, enum ps_q q, const struct ps_task *t)
@@ -43,7 +66,7 @@ static int sim_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
                      const uint64_t after[PS_Q__COUNT])
 {
     struct sim *s = (struct sim *) d;
-    double own = done_at(s, q, d->submitted[q]), start = own > s->host ? own : s->host;
+    double own = s->done[q].last, start = own > s->host ? own : s->host;
     double from = start; /* it was there to be run from here on */
     int why = -1;
     for (int p = 0; p < PS_Q__COUNT; p++) {
@@ -53,7 +76,8 @@ static int sim_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
         why = t->why[p];
     }
     double cost = price(&s->rates, q, t), end = start + cost;
-    s->done[q][(d->submitted[q] + 1) % WINDOW] = end;
+    int r = remember(s, q, d->submitted[q] + 1, end);
+    if (r < 0) return r;
     s->busy[q] += cost;
     if (t->kern) s->op_s[t->kern->op] += cost;
     if (q == PS_Q_COMPUTE) {
@@ -85,7 +109,12 @@ static void sim_stats(struct ps_dev *d, struct ps_dev_stats *ret)
     ret->idle_ns = ns(s->idle);
 }
 static const char *sim_error(const struct ps_dev *d) { return ""; }
-static void sim_close(struct ps_dev *d) { free(d); }
+static void sim_close(struct ps_dev *d)
+{
+    struct sim *s = (struct sim *) d;
+    for (int q = 0; q < PS_Q__COUNT; q++) free(s->done[q].at);
+    free(s);
+}
 
 static const struct ps_dev_ops sim_ops = {
     .name = "sim",
@@ -113,10 +142,8 @@ double ps_dev_sim_now_s(const struct ps_dev *d)
 {
     const struct sim *s = (const struct sim *) d;
     double t = s->host;
-    for (int q = 0; q < PS_Q__COUNT; q++) {
-        double x = done_at(s, (enum ps_q) q, d->submitted[q]);
-        if (x > t) t = x;
-    }
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        if (s->done[q].last > t) t = s->done[q].last;
     return t;
 }
 double ps_dev_sim_busy_s(const struct ps_dev *d, enum ps_q q)

@@ -496,6 +496,33 @@ static void sim_waits_take_time(void **state)
     assert_true(spans.t0[1] == 1000000000 && spans.t1[1] == 1500000000);
 }
 
+/* However long ago a buffer was written, a reader waits for that task and not for later ones of its queue; through waits, too. */
+static void sim_remembers(void **state)
+{
+    enum { MANY = 10000 };
+    struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9 }, .lat_s = 1 };
+    ps_auto_dev struct ps_dev *d = NULL;
+    assert_ok(ps_dev_sim_open(&rates, &d));
+    struct ps_buf disk = { .where = PS_DISK, .len_bytes = 1 << 30 }, a = { .len_bytes = 1 << 30 },
+                  old = a, x = a;
+    struct ps_rect r = { .row_bytes = 1000000000, .rows = 1 };
+    struct ps_call call = { nothing, NULL, 0 };
+    struct ps_use uses[] = { { &x, true }, { &old, false } };
+    assert_ok(ps_dev_move(d, &old, &disk, &r)); /* a read takes 2 s, a call 1 s */
+    for (unsigned k = 1; k <= 3; k++) {
+        for (int i = 0; i < MANY; i++) assert_ok(ps_dev_move(d, &a, &disk, &r));
+        assert_ok(ps_dev_run(d, PS_Q_COMPUTE, PS_OP_call, &call, uses, 2));
+        assert_ok(ps_dev_wait(d, &x, false));
+        assert_ok(ps_dev_run(d, PS_Q_COMPUTE, PS_OP_call, &call, uses, 2));
+        assert_ok(ps_dev_wait(d, &x, false));
+        near(ps_dev_sim_now_s(d), 2 + 2.0 * MANY * k); /* the reads alone */
+        struct ps_dev_stats st;
+        ps_dev_stats_get(d, &st);
+        near((double) st.stall_ns[PS_KIND_OTHER] / 1e9, 2);
+        assert_true(st.idle_ns == 0);
+    }
+}
+
 static void open_survives_oom(void **state)
 {
     for (unsigned n = 1;; n++) {
@@ -532,6 +559,7 @@ int main(void)
         cmocka_unit_test(pool_equals_one_thread),
         cmocka_unit_test(sim_equals_closed_forms),
         cmocka_unit_test(sim_waits_take_time),
+        cmocka_unit_test(sim_remembers),
         cmocka_unit_test(open_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
