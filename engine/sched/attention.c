@@ -66,7 +66,8 @@ static int replay(struct att *a, uint32_t from, uint32_t n)
                                  .kv_heads = s->shape->kv_heads,
                                  .d = s->shape->head_dim,
                                  .kv_type = s->d->kv_type };
-    return RUN(kv_replay, &args, { a->p->kv, true }, { a->ctl_buf, false });
+    return RUN(kv_replay, &args, { a->p->kv, true }, { a->p->kv_meta, false },
+               { a->ctl_buf, false });
 }
 
 static int decode(struct att *a, uint32_t from, uint32_t n)
@@ -99,7 +100,8 @@ static int decode(struct att *a, uint32_t from, uint32_t n)
         if (t->len + 1 > args.longest) args.longest = t->len + 1;
     }
     return RUN(attn_decode, &args, in(a, PS_A_Q), in(a, PS_A_K), in(a, PS_A_V),
-               { &s->act[PS_A_O], true }, { a->p->kv, true }, { a->ctl_buf, true });
+               { &s->act[PS_A_O], true }, { a->p->kv, true }, { a->p->kv_meta, true },
+               { a->ctl_buf, true });
 }
 
 /* ---- prompts */
@@ -195,7 +197,7 @@ static int prompts(struct att *a, uint32_t from, uint32_t to)
                 { &s->prompt_kv, true }, { a->ctl_buf, false });
     if (r < 0 || !done.n_seqs) return r;
     return RUN(kv_compact, &done, { &s->prompt_kv, false }, { a->p->kv, true },
-               { a->ctl_buf, false });
+               { a->p->kv_meta, true }, { a->ctl_buf, false });
 }
 
 int ps_attention(struct ps_sched *s, const struct ps_pass *p)

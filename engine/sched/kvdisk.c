@@ -21,6 +21,11 @@ bool ps_kv_on_disk(const struct ps_sched *s, uint32_t layer, uint32_t k)
     return on_disk(s->d->slab_tier, slab_at(s, layer, k));
 }
 
+struct ps_buf *ps_kv_meta(struct ps_sched *s, uint32_t layer, uint32_t k)
+{
+    return &s->slab_meta[slab_at(s, layer, k)];
+}
+
 static struct ps_buf host(enum ps_kind kind, void *p, uint64_t len)
 {
     return (struct ps_buf) { .where = PS_HOST, .kind = kind, .p = p, .len_bytes = len };
@@ -40,10 +45,11 @@ int ps_kv_init(struct ps_sched *s)
     uint64_t extent = ps_kv_extent_bytes(s->shape, s->d), hidden = ps_hidden_bytes(s->shape, s->d),
              off = 0;
     s->slab = ps_calloc(slabs, sizeof *s->slab);
+    s->slab_meta = ps_calloc(slabs, sizeof *s->slab_meta);
     s->slab_rank = ps_calloc(slabs, sizeof *s->slab_rank);
     s->kv_ring = ps_calloc(s->d->kv_ring, sizeof *s->kv_ring);
     s->hidden_ring = ps_calloc(s->d->hidden_ring, sizeof *s->hidden_ring);
-    if (!s->slab || !s->slab_rank || !s->kv_ring || !s->hidden_ring)
+    if (!s->slab || !s->slab_meta || !s->slab_rank || !s->kv_ring || !s->hidden_ring)
         return ps_fail(s->dt, -ENOMEM, "KV: out of memory");
     uint32_t rank[PS_TIER__COUNT] = { 0 };
     for (size_t i = 0; i < slabs; i++) {
@@ -51,6 +57,7 @@ int ps_kv_init(struct ps_sched *s)
         uint32_t r = s->slab_rank[i] = rank[s->d->slab_tier[i]]++;
         s->slab[i] = disk ? file(PS_KIND_KV, off, extent)
                           : host(PS_KIND_KV, s->l.kv_host + r * extent, extent);
+        s->slab_meta[i] = host(PS_KIND_KV, NULL, UINT64_MAX);
         off += disk ? extent : 0;
     }
     for (uint32_t i = 0; i < s->d->kv_ring; i++)
@@ -71,6 +78,7 @@ int ps_kv_init(struct ps_sched *s)
 void ps_kv_done(struct ps_sched *s)
 {
     free(s->slab);
+    free(s->slab_meta);
     free(s->slab_rank);
     free(s->kv_ring);
     free(s->hidden_ring);
@@ -174,6 +182,7 @@ int ps_kv_acquire(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_pass
         if (r < 0) return r;
         p->kv = &s->kv_ring[s->kv_pass++ % s->d->kv_ring];
     }
+    p->kv_meta = ps_kv_meta(s, layer, k);
     p->kv_mem = p->kv->p;
     return 0;
 }

@@ -73,10 +73,10 @@ static int open_device(struct run *x, struct ps_detail *dt)
                               .scratch = x->s.l.worker_scratch,
                               .trace = c->trace,
                               .trace_ud = c->trace_ud };
-    int r = c->sim ? ps_dev_sim_open(c->sim, &x->s.dev) : ps_dev_cpu_open(&cfg, &x->s.dev);
-    return r < 0 ? ps_fail(dt, r, "%s device with %u threads: %s", c->sim ? "sim" : "cpu",
-                           c->threads, ps_err_str(r))
-                 : 0;
+    int (*open)(const struct ps_dev_cfg *, struct ps_dev **) =
+        c->device ? c->device : ps_dev_cpu_open;
+    int r = c->sim ? ps_dev_sim_open(c->sim, &x->s.dev) : open(&cfg, &x->s.dev);
+    return r < 0 ? ps_fail(dt, r, "the device, with %u threads: %s", c->threads, ps_err_str(r)) : 0;
 }
 
 static void init_bufs(struct ps_sched *s)

@@ -71,6 +71,8 @@ struct ps_run_cfg {
     bool verify_always, dump_kv;
     const struct ps_sim_rates
         *sim; /* not NULL: nothing is read or computed, times are virtual; every token is 0 */
+    /* Opens the device that computes; NULL = ps_dev_cpu_open. */
+    int (*device)(const struct ps_dev_cfg *cfg, struct ps_dev **ret);
     ps_dev_trace *trace;
     void *trace_ud;
     void (*warn)(void *ud, const char *text); /* may be NULL */

@@ -82,8 +82,9 @@ struct ps_sched {
     struct ps_buf ctl[PS_CTL_BLOCKS];
     uint32_t ctl_next;
     /* slabs: [layers * micro_batches] */
-    struct ps_buf *slab; /* on the host: the extent; on disk: the region of the file */
-    uint32_t *slab_rank; /* among those of its tier */
+    struct ps_buf *slab;      /* on the host: the extent; on disk: the region of the file */
+    struct ps_buf *slab_meta; /* its positions, scores and log: on the host wherever the slab is */
+    uint32_t *slab_rank;      /* among those of its tier */
     struct ps_buf *kv_ring, *hidden_ring;
     uint64_t kv_pass, hidden_pass;   /* count of ring uses: the next takes slot pass % size */
     uint64_t kv_ahead, hidden_ahead; /* uses whose reads were submitted early */
@@ -104,7 +105,7 @@ struct ps_pass {
     uint32_t row0, rows;
     float *x; /* row 0 of the micro-batch (the head: of the gathered rows) */
     struct ps_buf *x_buf;
-    struct ps_buf *kv; /* the slab extent in memory */
+    struct ps_buf *kv, *kv_meta; /* the slab extent in memory; what ps_sched.slab_meta says */
     uint8_t *kv_mem;
     int32_t *ids, *ids_pos;
     struct ps_buf *ids_buf;
@@ -159,6 +160,7 @@ struct ps_slab ps_slab_of(const struct ps_sched *s, uint32_t layer, uint32_t k,
 /* kvdisk.c */
 int ps_kv_init(struct ps_sched *s) ps_must_check;
 void ps_kv_done(struct ps_sched *s);
+struct ps_buf *ps_kv_meta(struct ps_sched *s, uint32_t layer, uint32_t k);
 /* The slab extent of (layer, k) in memory, reads submitted. */
 int ps_kv_acquire(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_pass *p) ps_must_check;
 /* Submits the reads for a pass that will come next but is not there yet. */

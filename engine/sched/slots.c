@@ -199,10 +199,10 @@ static void by_position(int32_t *pos, float *score, uint32_t n)
 static int dump(struct ps_sched *s, uint32_t k, const struct ps_slot *t)
 {
     const uint32_t heads = s->shape->kv_heads, n = t->len;
-    /* Nobody has waited for a prompt of one token that is only scored: it has no logits. */
-    int r = t->made ? 0 : ps_dev_wait(s->dev, &s->prompt_kv, true);
-    if (r < 0) return r;
     for (uint32_t j = 0; j < s->shape->layers; j++) {
+        /* A token may be there before the prompt's compaction is done. */
+        int r = ps_dev_wait(s->dev, ps_kv_meta(s, j, k), false);
+        if (r < 0) return r;
         struct ps_slab slab = ps_slab_of(s, j, k, t, NULL);
         float *score = slab.score ? s->l.dump_score : NULL;
         for (uint32_t h = 0; h < heads; h++) {

@@ -168,6 +168,7 @@ int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_rates *sim
                               .threads = req->threads,
                               .dump_kv = !sim,
                               .verify_always = j->verify_always,
+                              .device = j->device,
                               .sim = sim };
     struct ps_run_io io = { .ud = j,
                             .next = next,

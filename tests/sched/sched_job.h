@@ -22,6 +22,7 @@ struct sj {
     uint32_t n_seqs, at, stop_after; /* sweeps; 0 = never */
     uint32_t sweeps;
     bool verify_always;
+    int (*device)(const struct ps_dev_cfg *cfg, struct ps_dev **ret); /* NULL = the cpu's */
     void (*seen)(void); /* called in every callback; may be NULL */
     struct ps_job_stats stats;
     struct ps_run_stats run;
