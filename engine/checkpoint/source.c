@@ -217,18 +217,37 @@ static int read_all(struct ps_src *s, bool torch, struct ps_detail *dt)
     return 0;
 }
 
+static const struct {
+    const char *name;
+    bool index, torch;
+} kinds[] = {
+    { "model.safetensors", false, false },
+    { "model.safetensors.index.json", true, false },
+    { PS_PACK_FILE, false, false },
+    { "pytorch_model.bin", false, true },
+    { "pytorch_model.bin.index.json", true, true },
+};
+
+static int no_weights(const char *folder, struct ps_detail *dt)
+{
+    struct stat st;
+    for (size_t k = 0; k < PS_ARRAY_LEN(kinds); k++) {
+        ps_auto_free char *path = ps_concat(folder, "/", kinds[k].name);
+        if (path && lstat(path, &st) == 0)
+            return ps_fail(dt, -ENOENT,
+                           "%s is there, but is neither a regular file nor a link to one (a link "
+                           "to a file that is missing: an interrupted download?)",
+                           path);
+    }
+    return ps_fail(dt, -ENOENT,
+                   "%s: no weights: expected model.safetensors or pytorch_model.bin, or shards "
+                   "of one of them with model.safetensors.index.json or "
+                   "pytorch_model.bin.index.json",
+                   folder);
+}
+
 int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt)
 {
-    static const struct {
-        const char *name;
-        bool index, torch;
-    } kinds[] = {
-        { "model.safetensors", false, false },
-        { "model.safetensors.index.json", true, false },
-        { PS_PACK_FILE, false, false },
-        { "pytorch_model.bin", false, true },
-        { "pytorch_model.bin.index.json", true, true },
-    };
     struct stat st;
     if (stat(folder, &st) < 0) {
         int e = errno;
@@ -237,12 +256,7 @@ int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt)
     if (!S_ISDIR(st.st_mode)) return ps_fail(dt, -ENOTDIR, "%s is not a folder", folder);
     size_t k = 0;
     while (k < PS_ARRAY_LEN(kinds) && !ps_is_file(folder, kinds[k].name)) k++;
-    if (k == PS_ARRAY_LEN(kinds))
-        return ps_fail(dt, -ENOENT,
-                       "%s: no weights: expected model.safetensors or pytorch_model.bin, or shards "
-                       "of one of them with model.safetensors.index.json or "
-                       "pytorch_model.bin.index.json",
-                       folder);
+    if (k == PS_ARRAY_LEN(kinds)) return no_weights(folder, dt);
     ps_auto_src struct ps_src *s = ps_calloc(1, sizeof *s);
     if (!s) return ps_fail(dt, -ENOMEM, "out of memory");
     int r = kinds[k].index ? open_shards(s, folder, kinds[k].name, dt)

@@ -214,7 +214,7 @@ static void shards(void **state)
     refused("/nowhere/at/all", ENOENT, "/nowhere/at/all", NULL);
     tiny_path(path, sizeof path, empty, "model.safetensors");
     assert_int_equal(mkfifo(path, 0600), 0);
-    refused(empty, ENOENT, "no weights", NULL); /* and does not hang */
+    refused(empty, ENOENT, "model.safetensors is there", "regular file"); /* and does not hang */
 }
 
 /* No change of a byte in the header of a packed file makes it open with other offsets than before or go out of its bounds. */
