@@ -102,12 +102,12 @@ static int ring_open(struct uring *s, const struct ps_store_cfg *cfg, struct ps_
     }
     if (r < 0) return ps_uring_refused(dt, r);
     s->have_ring = true;
+    r = io_uring_enter((unsigned) s->ring.ring_fd, 0, 0, 0, NULL); /* allowed? */
+    if (r < 0) return ps_uring_refused(dt, r);
     if (!(p.features & IORING_FEAT_EXT_ARG))
         return ps_fail(dt, -PS_EUNSUPPORTED, "io_uring of this kernel is too old (before 5.11)");
     r = io_uring_register_files(&s->ring, s->files.fd, s->files.n);
-    if (r < 0)
-        return ps_fail(dt, r, "io_uring: registering files: %s (%s)", ps_err_str(r),
-                       ps_err_name(r));
+    if (r < 0) return ps_uring_refused(dt, r);
     s->wake_fd = eventfd(0, EFD_CLOEXEC);
     if (s->wake_fd < 0)
         return ps_fail(dt, -errno, "io_uring: making an eventfd: %s", ps_err_str(errno));

@@ -43,7 +43,9 @@ int ps_uring_probe(bool *ret_fixed, struct ps_detail *dt)
     struct io_uring ring;
     int r = io_uring_queue_init(8, &ring, 0);
     if (r < 0) return ps_uring_refused(dt, r);
+    const int none = -1;
     r = one_nop(&ring);
+    if (r >= 0) r = io_uring_register_files(&ring, &none, 1);
     if (r < 0) {
         io_uring_queue_exit(&ring);
         return ps_uring_refused(dt, r);

@@ -6,6 +6,6 @@
 
 /* Whether a ring can be opened and used here, and whether 64 MiB of buffers can be registered with it. */
 int ps_uring_probe(bool *ret_fixed, struct ps_detail *dt) ps_must_check;
-/* Opening a ring failed with err: the reason, as far as it can be told. Returns err. */
+/* Opening a ring or using it failed with err: the reason, as far as it can be told. Returns err. */
 int ps_uring_refused(struct ps_detail *dt, int err);
 #endif

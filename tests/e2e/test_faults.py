@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks that fail: every read and write in turn gives a clear error or the right bytes, never a hang or a wrong result.
 PS_FAULT is the fault store's specification (offload/store_fault.h)."""
-import os, subprocess
+import ctypes, errno, os, struct, subprocess
 
 from harness import alone, cases, same, smoke, token_job
 
@@ -142,3 +142,33 @@ def test_convert_disk_full(t):
         r = t.run("convert", t.hf("demo-opt"), os.path.join(s.path, "packed"), rc=1).says("space")
         t.check(not os.path.exists(os.path.join(s.path, "packed")), "there is something under DST")
         t.check(all(x in r.err for x in os.listdir(s.path)), f"left and not named: {os.listdir(s.path)}")
+
+
+def refuse(call, err):
+    """For preexec_fn: a seccomp filter under which a system call fails."""
+    def op(code, jt, jf, k):
+        return struct.pack("HBBI", code, jt, jf, k)
+
+    def fn():
+        libc = ctypes.CDLL(None)
+        code = op(0x20, 0, 0, 0) + op(0x15, 0, 1, call) + op(0x06, 0, 0, 0x00050000 | err) + op(0x06, 0, 0, 0x7fff0000)
+        buf = ctypes.create_string_buffer(code, len(code))
+        prog = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buf))
+        if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, prog, 0, 0):      # no new privileges; the filter
+            os._exit(99)
+    return fn
+
+
+IO_URING = {"setup": 425, "enter": 426, "register": 427}        # the same on every architecture
+@cases(**{f"{call}-{errno.errorcode[e]}": (nr, e) for call, nr in IO_URING.items() for e in (errno.EPERM, errno.ENOSYS)})
+def test_no_io_uring(t, value):
+    """A container's filter that refuses any part of io_uring: said, and read by threads instead."""
+    m, job = t.model("pre-f16"), t.job(small_job())
+    want = t.generate(m, job, *DISK)
+    if "io_uring" in t.last.err:
+        t.skip("no io_uring here at all")
+    same(t, t.generate(m, job, *DISK, preexec_fn=refuse(*value)), want, "without io_uring")
+    t.last.says("io_uring cannot be used")
+    t.generate(m, job, *DISK, "--io", "uring", preexec_fn=refuse(*value), rc=1)
+    t.last.says("io_uring cannot be used")
+    t.check("io_uring works" not in t.run("doctor", rc=(0, 1), preexec_fn=refuse(*value)).out, "doctor says that it works")
