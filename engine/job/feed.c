@@ -189,7 +189,8 @@ static int on_sweep(void *ud, const struct ps_run_stats *st)
     struct ps_feed *f = ud;
     double t0 = ps_job_now_s(), sums[PS_SUM__COUNT];
     f->last = *st;
-    int r = ps_output_sync(f->output, &f->dt);
+    int r = ps_output_named(f->output, f->journal, &f->dt);
+    if (!r) r = ps_output_sync(f->output, &f->dt);
     if (!r && t0 - f->journal_at >= journal_every_s) {
         struct ps_part_sum part;
         ps_feed_sums(f, st, sums);

@@ -268,6 +268,23 @@ int ps_output_sync(struct ps_output *o, struct ps_detail *dt)
     return 0;
 }
 
+static int named(int fd, const char *path, struct ps_detail *dt)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0) return bad_file(dt, -errno, path, "cannot be looked at");
+    if (st.st_nlink) return 0;
+    return ps_fail(dt, -ENOENT,
+                   "%s was removed while the job ran; the job stops, for its results would be lost",
+                   path);
+}
+
+int ps_output_named(const struct ps_output *o, const struct ps_journal *j, struct ps_detail *dt)
+{
+    int r = named(o->out.fd, o->part, dt);
+    if (!r && o->dump) r = named(o->kept.fd, o->dump_part, dt);
+    return r ? r : named(j->fd, j->path, dt);
+}
+
 /* Copies the line at `off`; small reads first, since most records are short. */
 static int copy_line(int fd, uint64_t off, char *buf, struct ps_jout *to)
 {

@@ -44,6 +44,9 @@ int ps_output_record(struct ps_output *o, int r, uint64_t from, struct ps_table 
                      struct ps_detail *dt) ps_must_check;
 /* Writes out what is buffered and makes it durable. */
 int ps_output_sync(struct ps_output *o, struct ps_detail *dt) ps_must_check;
+/* -ENOENT if somebody removed a file that this job writes to (or its folder): what comes would be lost with it. */
+int ps_output_named(const struct ps_output *o, const struct ps_journal *j,
+                    struct ps_detail *dt) ps_must_check;
 /* The sum of what was written out. */
 int ps_output_sum(struct ps_output *o, struct ps_part_sum *ret, struct ps_detail *dt) ps_must_check;
 /* Puts the records in order (or leaves them in that of completion), renames, removes the part file. -ECANCELED when *stop. */

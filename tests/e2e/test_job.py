@@ -60,6 +60,19 @@ def test_second_signal(t):
     t.run("generate", t.model("demo-opt"), t.path("long.jsonl"), "-o", "out.jsonl", *SLOW)
 
 
+@cases(folder="", part="out.jsonl.part", journal="out.jsonl.journal", dump="kv.part")
+def test_removed_while_running(t, name):
+    """Nobody would see the results any more: the job stops at once, not at its end."""
+    os.mkdir(t.path("o"))
+    p = t.start("generate", t.model("demo-opt"), long_job(t, 200, 60), "-o", "o/out.jsonl", "--dump-kv", "o/kv", *SLOW)
+    while p.poll() is None and not (t.exists("o/out.jsonl.part") and t.read("o/out.jsonl.part")):
+        time.sleep(0.002)
+    (os.remove if name else shutil.rmtree)(t.path(os.path.join("o", name)))
+    r = t.finish(p)
+    t.eq(r.rc, 1, "exit")
+    r.says("was removed while the job ran", name or "o/out.jsonl.part")
+
+
 def test_torn_line(t):
     job = long_job(t)
     want = t.generate(t.model("demo-opt"), job, *SLOW, out="want.jsonl")
