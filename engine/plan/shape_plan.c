@@ -23,10 +23,12 @@ static uint32_t quantum(const struct ps_shape *s, const struct ps_plan_detail *d
     return (uint32_t) (PS_PACK_ALIGN / gcd(PS_PACK_ALIGN, entry));
 }
 
-/* With `full` the pool holds as many sequences as fit at the job's mean length, one of the longest at least. */
+/* With `full` the pool holds as many sequences as fit at the job's mean length, one of the longest at least. Entries are counted in 32
+ * bits: of more slots some would stay empty. */
 static uint32_t pool_entries(const struct ps_plan_req *req, const struct ps_plan *p, bool all)
 {
-    uint64_t most = (uint64_t) p->slots * p->kv_cap;
+    uint64_t most = min64((uint64_t) p->slots * p->kv_cap, UINT32_MAX);
+    most -= most % p->detail->quantum;
     if (!all || !req->job.requests) return (uint32_t) most;
     double mean =
         (double) (req->job.prompt_tokens + req->job.max_new_tokens) / (double) req->job.requests;
@@ -40,7 +42,8 @@ static uint32_t pool_entries(const struct ps_plan_req *req, const struct ps_plan
 static void worker_scratch(const struct ps_plan_req *req, struct ps_plan *p)
 {
     const struct ps_shape *s = &req->model->shape;
-    uint32_t widest = s->ffn > s->hidden ? s->ffn : s->hidden;
+    uint32_t widest = (uint32_t) max64(max64(s->ffn, s->hidden),
+                                       max64(s->embed, (uint64_t) s->q_heads * s->head_dim));
     uint32_t longest = req->job.longest_total, rows = p->chunk_rows;
     size_t need = 4096;
 #define NEED(op, ...)                                                                   \
@@ -127,9 +130,9 @@ static int geometry(const struct ps_plan_req *req, const struct ps_candidate *c,
         longest = req->job.longest_prompt; /* one that is only scored */
     p->kv_cap = ps_slab_cap(d, &p->split.keep, longest);
     d->pool = pool_entries(req, p, all);
-    uint64_t share = (c->prompt_tokens + p->micro_batches - 1) / p->micro_batches;
-    d->mb_prompt = (uint32_t) min64(max64(share, req->job.longest_prompt),
-                                    (uint64_t) p->slots * req->job.longest_prompt);
+    uint64_t share = ((uint64_t) c->prompt_tokens + p->micro_batches - 1) / p->micro_batches;
+    uint64_t rows = min64((uint64_t) p->slots * req->job.longest_prompt, UINT32_MAX - p->slots);
+    d->mb_prompt = (uint32_t) min64(max64(share, req->job.longest_prompt), rows);
     d->mb_rows = p->slots + d->mb_prompt;
     p->chunk_rows = (uint32_t) min64(c->chunk_rows, d->mb_rows);
     uint64_t logit_rows = max64((64u << 20) / (4 * (uint64_t) s->vocab), 8);

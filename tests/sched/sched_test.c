@@ -2,6 +2,7 @@
 /* The scheduler on a tiny model: the same bits for every placement and block shape, the same bytes moved on `sim` as on `cpu`,
  * times that pencil and paper give, and every fault met with an error or the right answer. */
 #include "engine/base/ps_mem.h"
+#include "engine/plan/layout.h"
 #include "ps_cmocka.h"
 #include "sched_job.h"
 
@@ -250,6 +251,57 @@ static void plans_realise_shares(void **state)
     sj_close(&j);
 }
 
+/* Sizes whose product passes 32 bits: refused for the memory that they would take, not planned small. */
+static void plans_count_beyond_32_bits(void **state)
+{
+    enum { MANY = 65536 };
+    static struct sj j;
+    struct ps_plan p;
+    sj_open(&j, true);
+    j.stats = (struct ps_job_stats) { .requests = MANY,
+                                      .prompt_tokens = (uint64_t) MANY * MANY,
+                                      .max_new_tokens = MANY,
+                                      .longest_prompt = MANY,
+                                      .longest_total = MANY + 1 };
+    for (size_t i = 0; i < 2 * PS_ARRAY_LEN(policies); i++) {
+        struct ps_detail dt = { "" };
+        struct ps_plan_req q = sj_req(&j, policies[i / 2]);
+        if (i / 2) q.kv_config.budget_share = 100; /* policies[0] keeps everything anyway */
+        q.gpu_batch_size = MANY;
+        q.num_gpu_batches = 1 + i % 2;
+        q.prefill_tokens = UINT32_MAX;
+        q.host_mem = (uint64_t) 64 << 30;
+        assert_err(ps_plan_make(&q, &p, NULL, &dt), PS_EBUDGET);
+        q.host_mem = UINT64_MAX;
+        assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+        assert_true(p.detail->pool > UINT32_MAX - 64 && p.detail->pool % p.detail->quantum == 0);
+        assert_true(p.detail->mb_rows >= UINT32_MAX / q.num_gpu_batches);
+        ps_plan_done(&p);
+    }
+    sj_close(&j);
+}
+
+/* Attention may be wider than anything else. */
+static void plans_have_scratch_for_the_widest_linear(void **state)
+{
+    static struct sj j;
+    struct ps_detail dt = { "" };
+    struct ps_plan p;
+    sj_open(&j, true);
+    struct ps_packed m = *j.model;
+    m.shape.q_heads = m.shape.kv_heads = 512;
+    struct ps_plan_req q = sj_req(&j, "full");
+    q.model = &m;
+    assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+    struct ps_linear out = { .m = p.chunk_rows,
+                             .n = m.shape.hidden,
+                             .k = m.shape.q_heads * m.shape.head_dim,
+                             .wtype = m.dtype };
+    assert_true(p.detail->scratch_bytes >= ps_op_scratch(PS_OP_linear, &out));
+    ps_plan_done(&p);
+    sj_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +314,8 @@ int main(void)
         cmocka_unit_test(stops_between_sweeps),
         cmocka_unit_test(plans_fit_or_say_what_would),
         cmocka_unit_test(plans_realise_shares),
+        cmocka_unit_test(plans_count_beyond_32_bits),
+        cmocka_unit_test(plans_have_scratch_for_the_widest_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
