@@ -148,3 +148,11 @@ int __wrap_ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *
     }
     return __real_ps_dev_run(d, q, op, args, uses, n_uses);
 }
+
+int __real_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes);
+int __wrap_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes);
+int __wrap_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes)
+{
+    uses_check_wait(buf, writes);
+    return __real_ps_dev_wait(d, buf, writes);
+}
