@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices: same bytes as a sequential run on whatever store, first error stays, times equal to pencil and paper. */
 #include "engine/base/ps_mem.h"
+#include "late_dev.h"
 #include "offload/dev.h"
 #include "ps_cmocka.h"
 #include <fcntl.h>
@@ -65,7 +66,15 @@ static struct rig *rig_open(const char *dev, const char *store, const char *faul
                             .io_bytes = 4096,
                             .scratch = g->scratch,
                             .scratch_bytes = SCRATCH };
-    assert_ok(strcmp(dev, "now") ? ps_dev_cpu_open(&c, &g->dev) : ps_dev_now_open(&c, &g->dev));
+    static const struct {
+        const char *name;
+        int (*open)(const struct ps_dev_cfg *cfg, struct ps_dev **ret);
+    } devs[] = { { "now", ps_dev_now_open },
+                 { "cpu", ps_dev_cpu_open },
+                 { "late", late_dev_open } };
+    for (size_t i = 0; i < PS_ARRAY_LEN(devs); i++)
+        if (strcmp(dev, devs[i].name) == 0) assert_ok(devs[i].open(&c, &g->dev));
+    assert_non_null(g->dev);
     return g;
 }
 
@@ -146,10 +155,11 @@ static int random_run(struct rig *g, unsigned seed, unsigned n, unsigned fail_at
     return r;
 }
 
-static void equals_now(const char *store, const char *fault, unsigned seeds)
+static void equals_now(const char *dev, const char *store, const char *fault, unsigned seeds)
 {
     for (unsigned seed = 1; seed <= seeds; seed++) {
-        struct rig *now = rig_open("now", "pread", NULL), *cpu = rig_open("cpu", store, fault);
+        late_seed = seed;
+        struct rig *now = rig_open("now", "pread", NULL), *cpu = rig_open(dev, store, fault);
         assert_ok(random_run(now, seed, 1500, 0));
         assert_ok(random_run(cpu, seed, 1500, 0));
         assert_memory_equal(now->mem, cpu->mem, BUFS * BYTES);
@@ -164,23 +174,26 @@ static void equals_now(const char *store, const char *fault, unsigned seeds)
     }
 }
 
-static void cpu_equals_now(void **state) { equals_now("best", NULL, 6); }
-static void cpu_equals_now_pread(void **state) { equals_now("pread", NULL, 4); }
+static void cpu_equals_now(void **state) { equals_now("cpu", "best", NULL, 6); }
+static void cpu_equals_now_pread(void **state) { equals_now("cpu", "pread", NULL, 4); }
 static void cpu_equals_now_out_of_order(void **state)
 {
-    equals_now("pread", "delay:200,reorder", 2);
-    equals_now("best", "delay:200,reorder,seed:9", 2);
+    equals_now("cpu", "pread", "delay:200,reorder", 2);
+    equals_now("cpu", "best", "delay:200,reorder,seed:9", 2);
 }
 static void cpu_equals_now_short_transfers(void **state)
 {
-    equals_now("best", "short:2,intr:3", 2);
-    equals_now("pread", "short:3,intr:2", 2);
+    equals_now("cpu", "best", "short:2,intr:3", 2);
+    equals_now("cpu", "pread", "short:3,intr:2", 2);
 }
+
+/* What `after` says is enough, whatever else the order. */
+static void late_equals_now(void **state) { equals_now("late", "pread", NULL, 24); }
 
 static void first_error_stays(void **state)
 {
-    static const char *const devs[] = { "now", "cpu" };
-    for (int i = 0; i < 2; i++) {
+    static const char *const devs[] = { "now", "cpu", "late" };
+    for (size_t i = 0; i < PS_ARRAY_LEN(devs); i++) {
         struct rig *g = rig_open(devs[i], "best", NULL);
         int r = random_run(g, 3, 1500, 500);
         assert_err(r, EDOM);
@@ -201,12 +214,12 @@ static void first_error_stays(void **state)
 
 static void io_error_names_file_and_place(void **state)
 {
-    static const char *const devs[] = { "now", "cpu" };
+    static const char *const devs[] = { "now", "cpu", "late" };
     static const struct {
         const char *fault, *word;
         int err;
     } cases[] = { { "read:9:EIO", "reading", EIO }, { "write:21:ENOSPC", "writing", ENOSPC } };
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < PS_ARRAY_LEN(devs); i++)
         for (size_t k = 0; k < PS_ARRAY_LEN(cases); k++) {
             struct rig *g = rig_open(devs[i], "best", cases[k].fault);
             assert_err(random_run(g, 5, 1500, 0), cases[k].err);
@@ -330,8 +343,8 @@ static void move_between(struct rig *g, enum ps_where to, enum ps_where from, en
 
 static void moves_between_memories(void **state)
 {
-    static const char *const devs[] = { "now", "cpu" };
-    for (int i = 0; i < 2; i++) {
+    static const char *const devs[] = { "now", "cpu", "late" };
+    for (size_t i = 0; i < PS_ARRAY_LEN(devs); i++) {
         struct rig *g = rig_open(devs[i], "best", NULL);
         init_bufs(g);
         move_between(g, PS_GPU, PS_GPU, PS_Q_COMPUTE);
@@ -548,6 +561,7 @@ int main(void)
         cmocka_unit_test(cpu_equals_now_pread),
         cmocka_unit_test(cpu_equals_now_out_of_order),
         cmocka_unit_test(cpu_equals_now_short_transfers),
+        cmocka_unit_test(late_equals_now),
         cmocka_unit_test(first_error_stays),
         cmocka_unit_test(io_error_names_file_and_place),
         cmocka_unit_test(every_io_fails_in_turn),

@@ -3,6 +3,7 @@
 #include "late_dev.h"
 #include "ps_cmocka.h"
 #include "sched_job.h"
+#include "uses_check.h"
 
 static const char *const policies[] = { "full", "local", "sink", "h2o" };
 
@@ -29,6 +30,7 @@ static void orders(bool norm_before, unsigned seeds)
     for (size_t p = PS_ARRAY_LEN(policies); p-- > 0;) {
         want[p] = want[0];
         struct ps_plan_req q = sj_req(&want[p], policies[p]);
+        uses_check_reset();
         assert_ok_dt(sj_run(&want[p], &q, NULL, &dt), &dt);
     }
     for (late_seed = 0; late_seed < seeds; late_seed++) {
@@ -38,6 +40,7 @@ static void orders(bool norm_before, unsigned seeds)
         random_req(&q, &seed);
         got = want[p];
         got.device = late_dev_open;
+        uses_check_reset();
         assert_ok_dt(sj_run(&got, &q, NULL, &dt), &dt);
         if (!sj_same(&want[p], &got)) fail_msg("seed %u: other bits", late_seed);
     }

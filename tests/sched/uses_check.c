@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looked at are the first and the last word of each row of each operand, weights apart, which are never written here. */
 #include "uses_check.h"
+#include "late_dev.h"
 #include "ps_cmocka.h"
 
 enum { PLACES = 1 << 18, NAMES = 8, HOSTS = 64 };
@@ -37,7 +38,7 @@ static bool is_host(const struct ps_buf *b)
     return false;
 }
 
-void uses_check_wait(const struct ps_buf *b, bool writes)
+static void host_waits(const struct ps_buf *b, bool writes)
 {
     if (!writes || is_host(b)) return;
     assert_true(n_hosts < HOSTS);
@@ -201,7 +202,7 @@ static void of_sample(const struct task *t, const struct ps_sample *a)
     }
 }
 
-void uses_check(enum ps_op op, const void *args, const struct ps_use *uses, unsigned n_uses)
+static void check(enum ps_op op, const void *args, const struct ps_use *uses, unsigned n_uses)
 {
     const struct task t = { op, uses, n_uses };
     const struct ps_layernorm *norm = args;
@@ -221,4 +222,26 @@ void uses_check(enum ps_op op, const void *args, const struct ps_use *uses, unsi
     case PS_OP_call: break; /* checksums, which read weights */
     case PS_OP__COUNT: fail();
     }
+}
+
+/* ---- the scheduler's calls pass through here: the test is linked with --wrap */
+
+int __real_ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
+                      const struct ps_use *uses, unsigned n_uses);
+int __real_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes);
+int __wrap_ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
+                      const struct ps_use *uses, unsigned n_uses);
+int __wrap_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes);
+
+int __wrap_ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
+                      const struct ps_use *uses, unsigned n_uses)
+{
+    check(op, args, uses, n_uses);
+    return __real_ps_dev_run(d, late_dev_queue(d, q, op), op, args, uses, n_uses);
+}
+
+int __wrap_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes)
+{
+    host_waits(buf, writes);
+    return __real_ps_dev_wait(d, buf, writes);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "late_dev.h"
 #include "engine/base/ps_mem.h"
-#include "uses_check.h"
 #include <string.h>
 
 enum { ROOM = 1024 };
@@ -123,7 +122,6 @@ int late_dev_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret)
         free(l);
         return r;
     }
-    uses_check_reset();
     l->base.ops = &late_ops;
     l->base.align = l->now->align;
     l->rand = late_seed;
@@ -134,25 +132,9 @@ int late_dev_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret)
     return 0;
 }
 
-int __real_ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
-                      const struct ps_use *uses, unsigned n_uses);
-int __wrap_ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
-                      const struct ps_use *uses, unsigned n_uses);
-int __wrap_ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
-                      const struct ps_use *uses, unsigned n_uses)
+enum ps_q late_dev_queue(struct ps_dev *d, enum ps_q q, enum ps_op op)
 {
     struct late *l = (struct late *) d;
-    if (d->ops == &late_ops) {
-        uses_check(op, args, uses, n_uses);
-        q = (l->on_host ? l->on_host >> op & 1 : draw(l, 2)) ? PS_Q_HOST : PS_Q_COMPUTE;
-    }
-    return __real_ps_dev_run(d, q, op, args, uses, n_uses);
-}
-
-int __real_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes);
-int __wrap_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes);
-int __wrap_ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes)
-{
-    uses_check_wait(buf, writes);
-    return __real_ps_dev_wait(d, buf, writes);
+    if (d->ops != &late_ops) return q;
+    return (l->on_host ? l->on_host >> op & 1 : draw(l, 2)) ? PS_Q_HOST : PS_Q_COMPUTE;
 }
