@@ -35,7 +35,7 @@ static void orders(bool norm_before, unsigned seeds)
     }
     for (late_seed = 0; late_seed < seeds; late_seed++) {
         unsigned seed = late_seed;
-        size_t p = late_seed % PS_ARRAY_LEN(policies);
+        size_t p = (size_t) rand_r(&seed) % PS_ARRAY_LEN(policies);
         struct ps_plan_req q = sj_req(&want[p], policies[p]);
         random_req(&q, &seed);
         got = want[p];
@@ -47,7 +47,7 @@ static void orders(bool norm_before, unsigned seeds)
     sj_close(&want[0]);
 }
 
-static void any_order_gives_the_same_bits(void **state) { orders(true, 96); }
+static void any_order_gives_the_same_bits(void **state) { orders(true, 72); }
 static void any_order_gives_the_same_bits_post_norm(void **state) { orders(false, 24); }
 
 int main(void)
