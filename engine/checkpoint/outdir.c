@@ -41,15 +41,28 @@ static int remove_ours(const char *path)
     return rmdir(path) < 0 ? -errno : 0;
 }
 
-static bool is_empty(const char *path)
+struct holds {
+    bool ours, theirs;
+};
+static int look_into(const char *path, struct holds *ret)
 {
     DIR *d = opendir(path);
-    if (!d) return false;
-    int n = 0;
+    if (!d) return -errno;
+    *ret = (struct holds) { 0 };
     const struct dirent *e;
-    while ((e = readdir(d))) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    while ((e = readdir(d)))
+        if (is_ours(e->d_name))
+            ret->ours = true;
+        else if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            ret->theirs = true;
     (void) closedir(d);
-    return n == 0;
+    return 0;
+}
+
+static bool is_empty(const char *path)
+{
+    struct holds h;
+    return look_into(path, &h) == 0 && !h.ours && !h.theirs;
 }
 
 /* Tells of folders that a killed run left beside dst. */
@@ -62,13 +75,19 @@ static void warn_leftovers(const char *dst, void (*warn)(void *ud, const char *t
                     slash ? dst : ".");
     DIR *d = opendir(parent);
     const struct dirent *e;
-    size_t n = strlen(base);
+    size_t n = strlen(base), n_text;
     while (d && (e = readdir(d)))
         if (!strncmp(e->d_name, base, n) && !strncmp(e->d_name + n, ".partial.", 9)) {
-            (void) snprintf(text, sizeof text,
-                            "%s%s: left over from an interrupted conversion (or one that is "
-                            "running); remove it if none is",
-                            slash ? parent : "", e->d_name);
+            struct holds h = { 0 };
+            (void) snprintf(text, sizeof text, "%s%s", slash ? parent : "", e->d_name);
+            (void) !look_into(text, &h);
+            n_text = strlen(text);
+            (void) snprintf(text + n_text, sizeof text - n_text,
+                            ": left over from an interrupted conversion (or one that is running); "
+                            "if none is, %s",
+                            h.theirs ? "it has files of an earlier DST that convert did not write: "
+                                       "move them away, then remove it"
+                                     : "remove it");
             warn(ud, text);
         }
     if (d) (void) closedir(d);

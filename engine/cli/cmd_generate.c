@@ -70,7 +70,7 @@ static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; 
 static int find_host_mem(uint64_t available, uint64_t *host_mem, uint64_t *ids_mem,
                          struct ps_detail *dt)
 {
-    enum { IDS_BYTES = 32 << 20 }; /* of the 64 MiB beside --host-mem */
+    enum { IDS_BYTES = 32 << 20, IDS_LEAST = 1 << 20 }; /* of the 64 MiB beside --host-mem */
     uint64_t rest = available / 20 + (8 << 20), most = available > rest ? available - rest : 0;
     char text[200];
     if (!available && *host_mem == UINT64_MAX)
@@ -87,7 +87,7 @@ static int find_host_mem(uint64_t available, uint64_t *host_mem, uint64_t *ids_m
         *host_mem = most;
     }
     *ids_mem = *host_mem > IDS_BYTES ? *host_mem : IDS_BYTES;
-    if (available && *ids_mem > most) *ids_mem = most;
+    if (available && *ids_mem > most) *ids_mem = most > IDS_LEAST ? most : IDS_LEAST;
     return 0;
 }
 
