@@ -90,7 +90,7 @@ def test_overwrite(t):
     t.eq(json.load(open(t.path("dst/config.json")))["vocab_size"], 97, "the new model")
     os.makedirs(t.path("dst.partial.1"))
     t.write("dst.partial.1/config.json", "of a run that was killed")
-    t.check("move" not in t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "remove it").err, "only convert's files are in there")
+    t.check("move them" not in t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "remove it").err, "only convert's files are in there")
     t.write("dst.partial.1/notes.txt", "mine")
     t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "move them away, then remove it")
     os.mkdir(t.path("mine"))
