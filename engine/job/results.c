@@ -91,9 +91,11 @@ int ps_results_next(struct ps_results *r, struct ps_result *ret)
     for (;;) {
         char *s = r->buf + r->from, *nl = memchr(s, '\n', r->to - r->from);
         size_t n = nl ? (size_t) (nl - s) : r->to - r->from;
+        bool foreign = n && !ret->len && *s != '{'; /* may go on for ever */
         keep(r, s, n);
         ret->len += n + (nl != NULL);
         r->from += n + (nl != NULL);
+        if (foreign) return 1;
         if (nl) {
             parse(r, ret);
             return 1;

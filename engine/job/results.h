@@ -31,6 +31,6 @@ struct ps_results {
 
 int ps_results_open(int fd, struct ps_results *ret) ps_must_check; /* from its start */
 void ps_results_close(struct ps_results *r);
-/* 1 with a line, 0 at the end (or at a torn line), or an error. */
+/* 1 with a line, 0 at the end (or at a torn line), or an error. Of a line that does not begin as ours do, it may be a part. */
 int ps_results_next(struct ps_results *r, struct ps_result *ret) ps_must_check;
 #endif

@@ -160,6 +160,10 @@ def test_complete_job_again(t):
 
 def test_other_jobs_output(t):
     m = t.model("pre-f16")
+    with open(t.path("large"), "w") as f:           # 1 TiB without a line end: its first byte is enough
+        f.truncate(1 << 40)
+    t.run("generate", m, t.job([{"prompt": [2, 7]}]), "-o", "large", rc=1).says("large exists", "--overwrite")
+    t.run("inspect", "large", rc=1)
     t.write("out.jsonl", "somebody's data\n")
     job = t.job([{"prompt": [2, 7]}])
     t.run("generate", m, job, "-o", "out.jsonl", rc=(1, 2)).says("out.jsonl", "--overwrite")
