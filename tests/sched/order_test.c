@@ -26,7 +26,7 @@ static void orders(bool norm_before, unsigned seeds)
     static struct sj want[PS_ARRAY_LEN(policies)], got;
     struct ps_detail dt = { "" };
     sj_open(&want[0], norm_before);
-    for (uint32_t i = 2; i < want[0].n_seqs; i += 5) want[0].seq[i].seq.max_tokens = 1;
+    for (uint32_t i = 1; i < want[0].n_seqs; i += 3) want[0].seq[i].seq.max_tokens = 1;
     for (size_t p = PS_ARRAY_LEN(policies); p-- > 0;) {
         want[p] = want[0];
         struct ps_plan_req q = sj_req(&want[p], policies[p]);

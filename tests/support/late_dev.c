@@ -17,7 +17,8 @@ struct late {
     uint64_t put[PS_Q__COUNT], first[PS_Q__COUNT]; /* submitted; all before are done */
     unsigned rand, eager;                          /* of 8 tasks, how many are followed by others */
     bool any_order;
-    uint32_t on_host; /* ops whose tasks go to HOST; 0: each as it comes */
+    uint32_t on_host; /* ops whose tasks go to HOST; 0: host_of_8 out of 8 tasks of any op */
+    unsigned host_of_8;
     struct item item[PS_Q__COUNT][ROOM];
 };
 
@@ -125,9 +126,14 @@ int late_dev_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret)
     l->base.ops = &late_ops;
     l->base.align = l->now->align;
     l->rand = late_seed;
-    l->any_order = late_seed % 2;
-    l->eager = late_seed / 2 % 3 * 4;
-    l->on_host = late_seed / 6 % 2 ? 0 : (uint32_t) rand_r(&l->rand);
+    if (late_seed < PS_OP__COUNT) { /* one op apart from the rest, all as late as may be */
+        l->on_host = 1u << late_seed;
+    } else {
+        l->any_order = draw(l, 2);
+        l->eager = draw(l, 3) * 4;
+        l->on_host = draw(l, 2) ? (uint32_t) rand_r(&l->rand) : 0;
+        l->host_of_8 = draw(l, 2) ? 4 : 1;
+    }
     *ret = &l->base;
     return 0;
 }
@@ -136,5 +142,6 @@ enum ps_q late_dev_queue(struct ps_dev *d, enum ps_q q, enum ps_op op)
 {
     struct late *l = (struct late *) d;
     if (d->ops != &late_ops) return q;
-    return (l->on_host ? l->on_host >> op & 1 : draw(l, 2)) ? PS_Q_HOST : PS_Q_COMPUTE;
+    bool host = l->on_host ? l->on_host >> op & 1 : draw(l, 8) < l->host_of_8;
+    return host ? PS_Q_HOST : PS_Q_COMPUTE;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A device that computes as the now device does, but when it likes: by a seed as late as somebody waits for it, as early as it may, or
- * anything between; within a queue in order, or, for half of the seeds, in any order that `after` allows. Who relies on an order that no
- * use of a buffer gives, or touches what it has not waited for, gets other bytes. One thread. */
+ * anything between; within a queue in order or in any order that `after` allows. Who relies on an order that no use of a buffer gives, or
+ * touches what it has not waited for, gets other bytes. The first PS_OP__COUNT seeds hold one op's tasks back, in turn. One thread. */
 #ifndef PS_LATE_DEV_H
 #define PS_LATE_DEV_H
 #include "offload/dev.h"
