@@ -161,6 +161,9 @@ int ps_cmd_generate(int argc, char **argv)
     } else {
         rc = ps_say_error(r, &dt);
     }
+    if (rc == PS_EXIT_FAILED && m.packed_folder && strstr(dt.text, m.packed_folder))
+        ps_say("%s is a copy that was packed from %s: remove it, and it is made anew",
+               m.packed_folder, a.model);
     close_model(&m);
     return rc;
 }

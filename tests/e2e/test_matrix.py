@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One job's choices are the same, byte for byte, however it is run: placement, batch shape, threads, I/O, order, crashes."""
-import json, os, random, signal, time
+import glob, json, os, random, shutil, signal, time
 
 from harness import POLICIES, alone, cases, same, smoke, threads, token_job
 
@@ -77,6 +77,14 @@ def test_unpacked_model(t):
         with open(t.path("report.json")) as f:
             t.eq(json.load(f)["model"]["name"], os.path.basename(t.hf("pre-f16")), "the model's name")
     t.eq(len(os.listdir(cache)), 1, "entries in the pack folder")
+    pack = os.path.join(cache, os.listdir(cache)[0])
+    with open(glob.glob(f"{pack}/weights-*")[0], "r+b") as f:
+        f.seek(-5000, os.SEEK_END)
+        f.write(b"\x55" * 5000)
+    t.generate(t.hf("pre-f16"), job, "--pack-dir", cache, rc=1)
+    t.last.says("checksum", pack, "remove it, and it is made anew")
+    shutil.rmtree(pack)
+    same(t, t.generate(t.hf("pre-f16"), job, "--pack-dir", cache), want, "packed again")
 
 
 @cases(full=POLICIES["full"], h2o=POLICIES["h2o"])
