@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear for any vector width: include after a vec_*.h, with MR and PANEL_TILES (rows of a register tile)
- * and DOT_* (the same along k: columns for so many rows, prefetch distance) defined.
+ * and DOT_* (the same along k: columns at a time, prefetch distance) defined.
  *
  * The order of additions is the same for every M and every way to cut the work. K is taken in blocks of
  * PS_LIN_KB; in a block, class c (0 .. VL-1) is the chain of fused multiply-adds over k = c, c+VL, c+2VL, ...;
@@ -41,35 +41,39 @@ PS_INLINE void prefetch_far(uintptr_t at) /* may lie past the end: a prefetch ne
 
 /* ---- few rows: lanes along k */
 
-/* A group of columns, a block of k, a block of rows. */
+/* What is fetched into L2 while a group of columns is worked on: the next group, in the order of addresses whatever the order
+ * of work is, since memory serves one stream faster than several side by side. All blocks of rows pass over a group: each
+ * fetches its share. */
+struct dot_fetch {
+    uintptr_t at;
+    uint32_t share, credit; /* a line is fetched for each `share` lines of work */
+};
+
+/* A group of columns, a part of a block of k, a block of rows. */
 struct dot_walk {
     const struct ps_linear *a;
     uint32_t n0, cols, k0, kn;
     const float *xp; /* [K / VL][mr][VL] */
     float *sums;     /* [mr][GROUP][VL] */
-    bool fetch;      /* this pass over w is the first: it comes from memory */
+    bool once;       /* no other rows: w is used once, and fetched into L1 DOT_NEAR columns ahead */
+    struct dot_fetch *fetch;
 };
 
 /* `steps` vectors of k (several only for mr == 1); x and w from there on. What is held in registers is the shorter side. */
 PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float *x, const char *w,
-                         uintptr_t next, size_t ldw, vf acc[8][8])
+                         size_t ldw, vf acc[8][8])
 {
     vf v[8];
-    if (mr <= nr) {
+    if (mr <= nr || mr == 1) {
         for (int i = 0; i < mr * steps; i++) v[i] = vf_load(x + i * VL);
-        for (int j = 0; j < nr; j++) {
-            if (next) prefetch_far(next + (size_t) j * ldw);
+        for (int j = 0; j < nr; j++)
             for (int s = 0; s < steps; s++) {
                 const vf wj = vf_w(t, w + (size_t) j * ldw, (size_t) s * VL);
                 for (int i = 0; i < mr; i++) acc[i][j] = vf_fma(v[s * mr + i], wj, acc[i][j]);
             }
-        }
         return;
     }
-    for (int j = 0; j < nr; j++) {
-        v[j] = vf_w(t, w + (size_t) j * ldw, 0);
-        if (next) prefetch_far(next + (size_t) j * ldw);
-    }
+    for (int j = 0; j < nr; j++) v[j] = vf_w(t, w + (size_t) j * ldw, 0);
     for (int i = 0; i < mr; i++) {
         vf xi = vf_load(x + i * VL);
         VF_KEEP(xi);
@@ -77,25 +81,55 @@ PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float
     }
 }
 
-/* Lane sums of mr rows and nr columns from n on, to sums[(i*GROUP + n+j)*VL]. Fetches `next`: as many rows of w, which
- * are worked on soon. */
-PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int nr, uint32_t n,
-                        uintptr_t next)
+PS_INLINE void dot_fetch_lines(struct dot_fetch *f, int work)
+{
+    for (f->credit += (uint32_t) work; f->credit >= f->share; f->credit -= f->share, f->at += 64)
+        prefetch_far(f->at);
+}
+
+/* Where the columns lie that follow DOT_NEAR after column n: in the group's next block of k after its last column. */
+PS_INLINE const char *dot_near(const struct dot_walk *d, size_t sz, uint32_t n, const char *w)
+{
+    uintptr_t at = (uintptr_t) w + DOT_NEAR * d->a->k * sz; /* may lie past the end */
+    if (n + DOT_NEAR >= d->cols && d->k0 + d->kn < d->a->k)
+        at += d->kn * sz - d->cols * d->a->k * sz;
+    return (const char *) at;
+}
+
+PS_INLINE float *dot_sum(float *sums, int i, int j)
+{
+    return sums + ((size_t) i * PS_LIN_GROUP + (size_t) j) * VL;
+}
+
+/* Adds mr rows and nr columns from n on, lane by lane, to sums[(i*GROUP + n+j)*VL]. */
+PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int nr, uint32_t n)
 {
     const size_t sz = t == PS_F32 ? 4 : 2, ldw = d->a->k * sz;
+    const uint32_t line = 64 / (uint32_t) sz;
     const float *x = d->xp + (size_t) d->k0 * (size_t) mr;
     const char *w = (const char *) d->a->w + ((size_t) (d->n0 + n) * d->a->k + d->k0) * sz;
+    const char *near = dot_near(d, sz, n, w);
     float *sums = d->sums + (size_t) n * VL;
-    const int line =
-        mr == 1 ? 64 / (int) (VL * sz) : 1; /* one row: whole cache lines of w in turn */
+    const bool more = d->k0 % PS_LIN_KB; /* the chains go on */
+    struct dot_fetch fetch = *d->fetch;
     vf acc[8][8];
     for (int i = 0; i < mr; i++)
-        for (int j = 0; j < nr; j++) acc[i][j] = vf_zero();
+        for (int j = 0; j < nr; j++) acc[i][j] = more ? vf_load(dot_sum(sums, i, j)) : vf_zero();
     uint32_t k = 0;
-    for (; line > 1 && k + (uint32_t) line * VL <= d->kn; k += (uint32_t) line * VL, x += line * VL)
-        dot_steps(t, mr, nr, line, x, w + k * sz, next ? next + k * sz : 0, ldw, acc);
-    for (; k + VL <= d->kn; k += VL, x += mr * VL)
-        dot_steps(t, mr, nr, 1, x, w + k * sz, next ? next + k * sz : 0, ldw, acc);
+    for (; k + line <= d->kn; k += line) {
+        for (int j = 0; j < nr && d->once; j++)
+            _mm_prefetch(near + (size_t) j * ldw + k * sz, _MM_HINT_T0);
+        dot_fetch_lines(&fetch, nr);
+        if (mr == 1)
+            dot_steps(t, mr, nr, (int) line / VL, x + k, w + k * sz, ldw, acc);
+        else
+            for (uint32_t i = k; i < k + line; i += VL)
+                dot_steps(t, mr, nr, 1, x + (size_t) i * (uint32_t) mr, w + i * sz, ldw, acc);
+    }
+    for (; k + VL <= d->kn; k += VL)
+        dot_steps(t, mr, nr, 1, x + (size_t) k * (uint32_t) mr, w + k * sz, ldw, acc);
+    *d->fetch = fetch;
+    x += (size_t) k * (uint32_t) mr;
     const uint32_t rest = d->kn - k;
     for (int j = 0; j < nr && rest; j++) {
         const vf wj = vf_w_part(t, w + (size_t) j * ldw, k, rest);
@@ -103,32 +137,19 @@ PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int n
             acc[i][j] = vf_fma_part(vf_load(x + i * VL), wj, acc[i][j], rest);
     }
     for (int i = 0; i < mr; i++)
-        for (int j = 0; j < nr; j++)
-            vf_store(sums + (size_t) (i * PS_LIN_GROUP + j) * VL, acc[i][j]);
+        for (int j = 0; j < nr; j++) vf_store(dot_sum(sums, i, j), acc[i][j]);
 }
 
-/* The row of w that comes DOT_AHEAD columns after column n; 0 when it is in the cache already. */
-PS_INLINE uintptr_t dot_next(const struct dot_walk *d, enum ps_dtype t, uint32_t n)
-{
-    const size_t sz = t == PS_F32 ? 4 : 2, ldw = d->a->k * sz;
-    size_t row = d->n0 + n + DOT_AHEAD, col = d->k0;
-    if (!d->fetch) return 0;
-    if (n + DOT_AHEAD >= d->cols) {
-        const bool more =
-            d->k0 + d->kn < d->a->k; /* then the group's next block, else the next group */
-        if (more) row -= d->cols;
-        col = more ? d->k0 + d->kn : 0;
-    }
-    return (uintptr_t) d->a->w + row * ldw + col * sz;
-}
-
+/* Used once, w comes from memory: few columns side by side. From L2: as many as the registers hold. */
 PS_INLINE void dot_cols(const struct dot_walk *d, enum ps_dtype t, int mr)
 {
-    const int nr = DOT_NR(mr);
     uint32_t n = 0;
-    for (; n + (uint32_t) nr <= d->cols; n += (uint32_t) nr)
-        dot_tile(d, t, mr, nr, n, dot_next(d, t, n));
-    for (; n < d->cols; n++) dot_tile(d, t, mr, 1, n, dot_next(d, t, n));
+    if (d->once)
+        for (; n + DOT_NR_ONCE(mr) <= d->cols; n += DOT_NR_ONCE(mr))
+            dot_tile(d, t, mr, DOT_NR_ONCE(mr), n);
+    else
+        for (; n + DOT_NR(mr) <= d->cols; n += DOT_NR(mr)) dot_tile(d, t, mr, DOT_NR(mr), n);
+    for (; n < d->cols; n++) dot_tile(d, t, mr, 1, n);
 }
 
 /* mr rows of x as [K / VL][mr][VL], the last vectors filled up with zeroes. */
@@ -169,6 +190,8 @@ PS_INLINE void dot_block(const struct dot_walk *d, enum ps_dtype t, uint32_t mr)
     case 2: dot_cols(d, t, 2); break;
     case 3: dot_cols(d, t, 3); break;
     case 4: dot_cols(d, t, 4); break;
+    case 5: dot_cols(d, t, 5); break;
+    case 6: dot_cols(d, t, 6); break;
     }
 }
 
@@ -177,23 +200,27 @@ PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_b
 {
     const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
     const uint32_t blocks = (a->m + PS_LIN_DOT_MR - 1) / PS_LIN_DOT_MR;
-    const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL;
+    const uint32_t group = a->k > PS_LIN_KB ? PS_LIN_GROUP / 2 : PS_LIN_GROUP; /* two in L2 */
+    const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL, ldw = a->k * (t == PS_F32 ? 4u : 2u);
+    struct dot_fetch fetch = { .at = (uintptr_t) a->w + (n_begin + group) * ldw, .share = blocks };
     uint32_t row[PS_LIN_DOT_MAX + 1];
     for (uint32_t b = 0; b <= blocks; b++) row[b] = a->m * b / blocks;
     for (uint32_t b = 0; b < blocks; b++)
         dot_pack(a, row[b], row[b + 1] - row[b], scratch + at.x + row[b] * kpad);
-    for (uint32_t n = n_begin; n < n_end; n += PS_LIN_GROUP)
-        for (uint32_t k = 0; k < a->k; k += PS_LIN_KB) {
-            struct dot_walk d = { .a = a, .n0 = n, .k0 = k, .sums = scratch + at.panel };
-            d.cols = n_end - n < PS_LIN_GROUP ? n_end - n : PS_LIN_GROUP;
-            d.kn = a->k - k < PS_LIN_KB ? a->k - k : PS_LIN_KB;
+    for (uint32_t n = n_begin; n < n_end; n += group)
+        for (uint32_t k = 0; k < a->k; k += PS_LIN_DOT_KB) {
+            struct dot_walk d = { .a = a, .n0 = n, .k0 = k, .once = blocks == 1, .fetch = &fetch };
+            d.cols = n_end - n < group ? n_end - n : group;
+            d.kn = a->k - k < PS_LIN_DOT_KB ? a->k - k : PS_LIN_DOT_KB;
+            const bool last = k + d.kn == a->k, block_done = last || (k + d.kn) % PS_LIN_KB == 0;
             for (uint32_t b = 0; b < blocks; b++) {
                 const uint32_t m = row[b], mr = row[b + 1] - m;
                 d.xp = scratch + at.x + m * kpad;
-                d.fetch = b == 0;
+                d.sums = scratch + at.panel + (size_t) m * PS_LIN_GROUP * VL;
                 dot_block(&d, t, mr);
-                dot_reduce(a, t, mr, m, n, d.cols, k == 0, k + d.kn == a->k, d.sums,
-                           scratch + at.sums + (size_t) m * PS_LIN_GROUP);
+                if (block_done)
+                    dot_reduce(a, t, mr, m, n, d.cols, k < PS_LIN_KB, last, d.sums,
+                               scratch + at.sums + (size_t) m * PS_LIN_GROUP);
             }
         }
 }
