@@ -5,37 +5,40 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/syscall.h>
 
 enum {
     CHUNKS_PER_THREAD = 8, /* so that a thread that lost its core holds up an eighth of its share */
-    SPIN_NS = 30000,
+    SPIN_NS = 20000,       /* for the next task */
+    YIELD_NS = 200000,     /* still awake, but whoever else is runnable goes first */
 };
 /* Below this a hand-over costs more than it saves: microseconds of one core. */
 #define SMALL_FLOPS 60e3
 #define SMALL_BYTES 40e3
 
-/* `open` counts the chunks that nobody has taken. What describes the job is read only after a chunk was
- * taken, and changes only when every taken chunk is done, so that it needs no lock. */
+/* Each thread has a range of chunks, so that it reads what lies together; whoever is done takes from the ends of the others'
+ * ranges. What describes the job is read only after a chunk was taken, and changes only when every taken chunk is
+ * done, so that it needs no lock. */
 struct ps_pool {
     const struct ps_kern *kern;
     const void *args;
     uint64_t units, grain;
-    uint32_t chunks;
     _Atomic int err;
-    _Atomic uint32_t open, left; /* left: not yet complete; a futex */
-    _Atomic uint32_t bell;       /* a futex */
-    _Atomic uint32_t sleeping;   /* workers */
-    _Atomic uint32_t waiting;    /* the caller */
+    _Atomic uint32_t open;     /* chunks that nobody has taken; behind the ranges for an instant */
+    _Atomic uint32_t left;     /* not yet complete; a futex */
+    _Atomic uint32_t bell;     /* a futex */
+    _Atomic uint32_t sleeping; /* workers */
+    _Atomic uint32_t waiting;  /* the caller */
     _Atomic bool stop;
-    uint8_t *scratch;
-    size_t scratch_bytes;
-    unsigned n_workers;
-    struct worker {
+    unsigned threads, started;
+    struct worker { /* the first is the caller */
         struct ps_pool *pool;
         void *scratch;
         pthread_t thread;
+        _Alignas(64) _Atomic uint64_t range; /* begin << 32 | end */
     } worker[];
 };
 
@@ -48,37 +51,51 @@ static void futex_wake(_Atomic uint32_t *p, int n)
     (void) syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static bool take_chunk(struct ps_pool *p, uint32_t *ret)
+static bool take_of(struct worker *w, bool first, uint32_t *ret)
 {
-    uint32_t n = atomic_load(&p->open);
-    while (n)
-        if (atomic_compare_exchange_weak(&p->open, &n, n - 1)) {
-            *ret = n;
-            return true;
-        }
+    uint64_t r = atomic_load(&w->range);
+    for (uint32_t begin, end; (begin = (uint32_t) (r >> 32)) < (end = (uint32_t) r);) {
+        uint64_t rest = first ? r + (UINT64_C(1) << 32) : r - 1;
+        if (!atomic_compare_exchange_weak(&w->range, &r, rest)) continue;
+        *ret = first ? begin : end - 1;
+        (void) atomic_fetch_sub(&w->pool->open, 1);
+        return true;
+    }
     return false;
 }
 
-static void run_chunk(struct ps_pool *p, uint32_t taken, void *scratch)
+static bool take_chunk(struct worker *w, uint32_t *ret)
 {
-    uint64_t begin = (p->chunks - taken) * p->grain, end = begin + p->grain;
+    struct ps_pool *p = w->pool;
+    if (take_of(w, true, ret)) return true;
+    unsigned me = (unsigned) (w - p->worker);
+    for (unsigned i = 1; i < p->threads; i++)
+        if (take_of(&p->worker[(me + i) % p->threads], false, ret)) return true;
+    return false;
+}
+
+static void run_chunk(struct worker *w, uint32_t chunk)
+{
+    struct ps_pool *p = w->pool;
+    uint64_t begin = chunk * p->grain, end = begin + p->grain;
     if (end > p->units) end = p->units;
-    struct ps_span span = { .begin = begin, .end = end, .scratch = scratch };
+    struct ps_span span = { .begin = begin, .end = end, .scratch = w->scratch };
     int r = p->kern->run(p->args, &span), ok = 0;
     if (r < 0) (void) atomic_compare_exchange_strong(&p->err, &ok, r);
     if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->waiting)) futex_wake(&p->left, 1);
 }
 
-/* True as soon as *p is (not) zero; false when the time for spinning is over. */
+/* True as soon as *p is (not) zero; false when the time for waiting awake is over. */
 static bool spin(_Atomic uint32_t *p, bool for_zero)
 {
-    uint64_t until = 0;
+    uint64_t begin = 0;
     for (unsigned i = 0;; i++) {
         if ((atomic_load(p) == 0) == for_zero) return true;
         if (i % 32 == 31) {
             uint64_t now = ps_now_ns();
-            if (!until) until = now + SPIN_NS;
-            if (now >= until) return false;
+            if (!begin) begin = now;
+            if (now - begin >= YIELD_NS) return false;
+            if (now - begin >= SPIN_NS) (void) sched_yield();
         }
         ps_pause();
     }
@@ -90,8 +107,8 @@ static void *worker_main(void *arg)
     struct ps_pool *p = w->pool;
     uint32_t c;
     while (!atomic_load(&p->stop)) {
-        if (take_chunk(p, &c)) {
-            run_chunk(p, c, w->scratch);
+        if (take_chunk(w, &c)) {
+            run_chunk(w, c);
             continue;
         }
         if (spin(&p->open, false)) continue;
@@ -116,25 +133,27 @@ int ps_pool_run(struct ps_pool *p, const struct ps_kern *k, const void *args,
     uint64_t units = ps_op_units(k->op, args);
     if (!units) return 0;
     bool small = cost->flops < SMALL_FLOPS && cost->bytes < SMALL_BYTES;
-    if (units == 1 || !p->n_workers || small) {
-        struct ps_span all = { .end = units, .scratch = p->scratch };
+    if (units == 1 || p->threads == 1 || small) {
+        struct ps_span all = { .end = units, .scratch = p->worker[0].scratch };
         int r = k->run(args, &all);
         return r < 0 ? r : 0;
     }
-    uint64_t want = (uint64_t) (p->n_workers + 1) * CHUNKS_PER_THREAD;
+    uint64_t want = (uint64_t) p->threads * CHUNKS_PER_THREAD;
     p->kern = k;
     p->args = args;
     p->units = units;
     p->grain = (units + want - 1) / want;
-    p->chunks = (uint32_t) ((units + p->grain - 1) / p->grain);
+    const uint64_t n = (units + p->grain - 1) / p->grain; /* chunks */
     atomic_store(&p->err, 0);
-    atomic_store(&p->left, p->chunks);
-    atomic_store(&p->open, p->chunks);
-    ring(p, p->chunks - 1 < p->n_workers ? (int) p->chunks - 1 : (int) p->n_workers);
-    for (uint32_t c; take_chunk(p, &c);) run_chunk(p, c, p->scratch);
+    atomic_store(&p->left, (uint32_t) n);
+    atomic_store(&p->open, (uint32_t) n); /* before the ranges: it never counts below zero */
+    for (unsigned i = 0; i < p->threads; i++)
+        atomic_store(&p->worker[i].range, n * i / p->threads << 32 | n * (i + 1) / p->threads);
+    ring(p, (int) (n < p->threads ? n : p->threads) - 1);
+    for (uint32_t c; take_chunk(&p->worker[0], &c);) run_chunk(&p->worker[0], c);
     if (!spin(&p->left, true)) {
         atomic_store(&p->waiting, 1);
-        for (uint32_t n; (n = atomic_load(&p->left));) futex_wait(&p->left, n);
+        for (uint32_t is; (is = atomic_load(&p->left));) futex_wait(&p->left, is);
         atomic_store(&p->waiting, 0);
     }
     return atomic_load(&p->err);
@@ -143,14 +162,18 @@ int ps_pool_run(struct ps_pool *p, const struct ps_kern *k, const void *args,
 int ps_pool_open(unsigned threads, void *scratch, size_t scratch_bytes, struct ps_pool **ret)
 {
     if (!threads || threads > PS_THREADS_MAX) return -EINVAL;
-    struct ps_pool *p = ps_calloc(1, sizeof *p + (threads - 1) * sizeof(struct worker));
+    const size_t bytes = sizeof(struct ps_pool) + threads * sizeof(struct worker);
+    struct ps_pool *p = ps_aligned(64, bytes);
     if (!p) return -ENOMEM;
-    p->scratch = scratch;
-    p->scratch_bytes = scratch_bytes;
-    for (; p->n_workers < threads - 1; p->n_workers++) {
-        struct worker *w = &p->worker[p->n_workers];
-        w->pool = p;
-        w->scratch = scratch ? p->scratch + (p->n_workers + 1) * scratch_bytes : NULL;
+    memset(p, 0, bytes);
+    p->threads = threads;
+    for (unsigned i = 0; i < threads; i++)
+        p->worker[i] = (struct worker) {
+            .pool = p,
+            .scratch = scratch ? (uint8_t *) scratch + i * scratch_bytes : NULL,
+        };
+    for (p->started = 1; p->started < threads; p->started++) {
+        struct worker *w = &p->worker[p->started];
         int r = pthread_create(&w->thread, NULL, worker_main, w);
         if (r) {
             ps_pool_close(p);
@@ -167,6 +190,6 @@ void ps_pool_close(struct ps_pool *p)
     atomic_store(&p->stop, true);
     atomic_fetch_add(&p->bell, 1);
     futex_wake(&p->bell, INT_MAX);
-    for (unsigned i = 0; i < p->n_workers; i++) (void) pthread_join(p->worker[i].thread, NULL);
+    for (unsigned i = 1; i < p->started; i++) (void) pthread_join(p->worker[i].thread, NULL);
     free(p);
 }

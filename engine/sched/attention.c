@@ -5,11 +5,14 @@
 #include "engine/sched/sched.h"
 #include <math.h>
 
+/* Waits for half of the blocks at a time: a wake-up of this thread for each block would leave the device without tasks. */
 int ps_sched_ctl(struct ps_sched *s, struct ps_ctl **ret, struct ps_buf **ret_buf)
 {
-    uint32_t i = s->ctl_next++ % s->d->ctl_blocks;
-    int r = ps_dev_wait(s->dev, &s->ctl[i], true);
-    if (r < 0) return r;
+    const uint32_t n = s->d->ctl_blocks, half = n / 2, i = s->ctl_next++ % n;
+    for (uint32_t j = i; i % half == 0 && j < i + half; j++) {
+        int r = ps_dev_wait(s->dev, &s->ctl[j], true);
+        if (r < 0) return r;
+    }
     *ret = &s->l.ctl[i];
     *ret_buf = &s->ctl[i];
     return 0;

@@ -5,7 +5,7 @@
 #include "ktest.h"
 #include <stdio.h>
 
-enum { KT_BUF_MAX = 256, KT_ROW_MAX = 128, KT_BIG_MAX = 256 };
+enum { KT_BUF_MAX = 256, KT_ROW_MAX = 128, KT_BIG_MAX = 256, KT_THREADS_MAX = 256 };
 enum kt_role { KT_IN, KT_OUT, KT_INOUT };
 enum kt_verdict { KT_NONE, KT_PASS, KT_FAIL, KT_SKIP };
 

@@ -36,19 +36,23 @@ struct work {
     uint64_t units, grain;
     size_t scratch_bytes;
     char *scratch;
-    _Atomic uint64_t next;
+    unsigned threads;
+    _Atomic uint64_t done
+        [KT_THREADS_MAX]; /* of each thread's share, that it works on first, as the product's pool does */
 };
 
 static void work_some(void *ud, unsigned worker)
 {
     struct work *w = ud;
-    for (;;) {
-        const uint64_t b = atomic_fetch_add(&w->next, w->grain);
-        if (b >= w->units) return;
-        const struct ps_span s = { .begin = b,
-                                   .end = b + w->grain < w->units ? b + w->grain : w->units,
-                                   .scratch = w->scratch + worker * w->scratch_bytes };
-        (void) w->k->run(w->args, &s);
+    for (unsigned i = 0; i < w->threads; i++) {
+        const unsigned of = (worker + i) % w->threads;
+        const uint64_t begin = w->units * of / w->threads, end = w->units * (of + 1) / w->threads;
+        for (uint64_t b; (b = begin + atomic_fetch_add(&w->done[of], w->grain)) < end;) {
+            const struct ps_span s = { .begin = b,
+                                       .end = b + w->grain < end ? b + w->grain : end,
+                                       .scratch = w->scratch + worker * w->scratch_bytes };
+            (void) w->k->run(w->args, &s);
+        }
     }
 }
 
@@ -69,7 +73,10 @@ static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c
             c->peer->run(c->peer->ud, i);
             continue;
         }
-        struct work w = { .k = c->k, .args = b->args[i], .units = ps_op_units(b->op, b->args[i]) };
+        struct work w = { .k = c->k,
+                          .args = b->args[i],
+                          .units = ps_op_units(b->op, b->args[i]),
+                          .threads = kt->bench.threads };
         w.scratch = scratch;
         w.scratch_bytes = scratch_bytes;
         w.grain = w.units / (4ull * kt->bench.threads);

@@ -140,6 +140,7 @@ int main(int argc, char **argv)
     const int rc = parse(&kt, &seed, argc, argv);
     if (rc >= 0) return rc;
     if (!kt.bench.threads) kt.bench.threads = 1;
+    if (kt.bench.threads > KT_THREADS_MAX) kt.bench.threads = KT_THREADS_MAX;
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("# ktest seed=%u cpu=0x%x\n", seed, kt.cpu);
     if (kt.bench.ms > 0)
