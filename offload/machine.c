@@ -123,16 +123,18 @@ static bool up(struct group *g)
     return true;
 }
 
-/* What a group holds that the kernel would give back rather than fail: about what MemAvailable counts. */
+/* What a group holds that the kernel would give back rather than fail, about what MemAvailable counts: file pages, but for those in use that
+ * a process may have mapped (its code). A job that goes on after a kill finds its own files there. */
 static uint64_t reclaimable(const char *root, const struct group *g)
 {
     char path[3 * PATH], text[8192];
-    uint64_t idle = 0, used = 0;
+    uint64_t idle = 0, used = 0, mapped = 0;
     if (snprintf(path, sizeof path, "%s/memory.stat", g->dir) >= (int) sizeof path) return 0;
     if (ps_machine_text(root, path, text, sizeof text) < 0) return 0;
     (void) field(text, g->version == 2 ? "inactive_file " : "total_inactive_file ", &idle);
     (void) field(text, g->version == 2 ? "active_file " : "total_active_file ", &used);
-    return idle + used / 2;
+    (void) field(text, g->version == 2 ? "file_mapped " : "total_mapped_file ", &mapped);
+    return idle + (used > mapped ? used - mapped : 0);
 }
 
 static void memory_limits(const char *root, struct group *g, struct ps_machine *m)

@@ -69,6 +69,10 @@ static void version_2(void **state)
     assert_true(m.mem_limit == 2048 * MIB && m.mem_available == 1536 * MIB);
     assert_int_equal(m.cgroup_version, 2);
     assert_true(fabs(m.cpu_quota - 1.5) < 1e-9 && m.cpus <= 2);
+    put("/sys/fs/cgroup/job/memory.stat",
+        "anon 5\nfile_mapped 104857600\ninactive_file 268435456\nactive_file 268435456\n");
+    ps_machine_read(root, &m);
+    assert_true(m.mem_available == (1536 - 100) * MIB);
     put("/sys/fs/cgroup/job/memory.current", "9147483648\n"); /* nothing is left */
     ps_machine_read(root, &m);
     assert_true(m.mem_available == 0);
