@@ -28,11 +28,6 @@ static struct stripe layout(const struct ps_slots_cfg *c)
     return s;
 }
 
-uint64_t ps_slots_bytes(const struct ps_slots_cfg *cfg)
-{
-    return (layout(cfg).bytes + sizeof(struct ps_slot)) * cfg->n;
-}
-
 int ps_slots_open(const struct ps_slots_cfg *cfg, struct ps_slots *ret, struct ps_detail *dt)
 {
     struct stripe l = layout(cfg);

@@ -43,8 +43,6 @@ struct ps_slots_cfg {
 int ps_slots_open(const struct ps_slots_cfg *cfg, struct ps_slots *ret,
                   struct ps_detail *dt) ps_must_check;
 void ps_slots_close(struct ps_slots *s);
-/* Bytes that open() takes; pages that no request needs stay untouched. */
-uint64_t ps_slots_bytes(const struct ps_slots_cfg *cfg);
 
 /* Fills a free slot from the spool, ready for the scheduler; NULL in *ret when none is free. */
 int ps_slots_take(struct ps_slots *s, const struct ps_spool *spool, uint64_t off, uint32_t index,
