@@ -10,10 +10,11 @@ the linear layers of what each takes at its own number of rows. The rates are me
   disk     all weights on disk, 16 sequences: bytes read / the best of fio's O_DIRECT reads of that file over blocks and depths
   gemm     weights in memory, 256 sequences: sum over the linear layers of ktest's time at M = 256
   dram     weights in memory, 1 sequence: weight bytes / the best rate at which ktest reads memory
-  start    loading a resident model / reading the same bytes with O_DIRECT, cold
-  convert  converting (a copy of the weights, fsynced) / reading and writing the same bytes with O_DIRECT, fsynced
+  start    loading a resident model, cold / reading the same bytes at the best of fio's O_DIRECT rates
+  convert  converting (a copy of the weights, fsynced), cold / the longer of reading the same bytes so, and of fio's writing them with
+           O_DIRECT and fsync: as if both went on at once without getting in each other's way
 
-Sequences begin with one token, so that attention is next to nothing; sweep times are those of decode sweeps. Needs fio for `disk`.
+Sequences begin with one token, so that attention is next to nothing; sweep times are those of decode sweeps. Needs fio for `disk`, `start` and `convert`.
 Writes bench/results/floor.md and .json: medians, and min - max, of --repeats rounds.
 """
 import argparse, json, os, shutil, statistics, subprocess, sys, tempfile, time
@@ -23,14 +24,11 @@ sys.path.insert(0, os.path.join(TOP, "bench"))
 import disk
 from kernels import processor
 
-NEW = 12            # tokens a run generates: NEW - 1 decode sweeps
-
-
-def generate(a, n, *options):
-    """-> the report of n sequences of 1 + NEW tokens"""
+def generate(a, n, new, *options):
+    """-> the report of n sequences of 1 + new tokens"""
     with open(f"{a.tmp}/job.jsonl", "w") as f:
         for i in range(n):
-            f.write(json.dumps({"prompt": [5 + i], "max_tokens": NEW, "ignore_eos": True}) + "\n")
+            f.write(json.dumps({"prompt": [5 + i], "max_tokens": new, "ignore_eos": True}) + "\n")
     subprocess.run([f"{a.build}/penstock", "generate", a.packed, f"{a.tmp}/job.jsonl", "-o", f"{a.tmp}/out.jsonl", "--overwrite", "--no-resume", "--progress", "none",
                     "--report", f"{a.tmp}/report.json", "--gpu-batch-size", str(n), "--num-gpu-batches", "1", *options], check=True, stderr=subprocess.DEVNULL)
     return json.load(open(f"{a.tmp}/report.json"))
@@ -58,18 +56,26 @@ def timed(*cmd):
 
 # A row is a function that makes one round: seconds taken, seconds of the floor.
 
-def row_disk(a):
+def read_rate(a):
     if not a.fio:               # once: which of fio's settings is the best for this file
         rates = [(disk.fio(a.weights, a.bytes, e, s), e, s) for e in ("io_uring", "io_uring+fixed", "libaio") for s in disk.SHAPES]
         a.fio = max(rates)[1:]
-    r = generate(a, 16, "--weights", "disk:100")
-    return r["time"]["decode"] / (NEW - 1), r["plan"]["realised"]["weights"]["disk"] / disk.fio(a.weights, a.bytes, *a.fio)
+    return disk.fio(a.weights, a.bytes, *a.fio)
+
+
+def sweep_s(report, new):
+    return report["time"]["decode"] / (new - 1)
+
+
+def row_disk(a):
+    r = generate(a, 16, 12, "--weights", "disk:100")
+    return sweep_s(r, 12), r["plan"]["realised"]["weights"]["disk"] / read_rate(a)
 
 
 def row_gemm(a):
     c, m = a.config, 256
     h, ffn, layers = c["hidden_size"], c["ffn_dim"], c["num_hidden_layers"]
-    s = generate(a, m, "--weights", "host:100")["time"]["decode"] / (NEW - 1)
+    s = sweep_s(generate(a, m, 12, "--weights", "host:100"), 12)
     each = {}
     for n, k in ((h, h), (ffn, h), (h, ffn), (c["vocab_size"], h)):
         each[n, k] = next(r["ns"] for r in ktest(a, f"--dims={m}x{n}x{k}", f"--shape={m}x{n}x{k} f16") if r["op"] == "linear") * 1e-9
@@ -77,19 +83,21 @@ def row_gemm(a):
 
 
 def row_dram(a):
-    s = generate(a, 1, "--weights", "host:100")["time"]["decode"] / (NEW - 1)
+    s = sweep_s(generate(a, 1, 64, "--weights", "host:100"), 64)
     rate = next(r["gb_per_s"] for r in ktest(a, "--dims=1x64x64", "--shape=none") if r["op"] == "limit") * 1e9
     return s, a.bytes / rate
 
 
-def read_s(a):
-    drop(a.weights)
-    return timed("dd", f"if={a.weights}", "of=/dev/null", "bs=8M", "iflag=direct")
-
-
 def row_start(a):
     drop(a.weights)
-    return generate(a, 1, "--weights", "host:100")["time"]["load"], read_s(a)
+    return generate(a, 1, 2, "--weights", "host:100")["time"]["load"], a.bytes / read_rate(a)
+
+
+def write_s(a):
+    out = subprocess.run(["fio", "--name=w", f"--filename={a.tmp}/copy", "--rw=write", "--direct=1", f"--size={a.bytes}", "--bs=1M", "--iodepth=16",
+                          "--ioengine=io_uring", "--fallocate=none", "--end_fsync=1", "--output-format=json"], check=True, capture_output=True, text=True).stdout
+    os.unlink(f"{a.tmp}/copy")
+    return json.loads(out[out.index("{"):])["jobs"][0]["job_runtime"] * 1e-3
 
 
 def row_convert(a):
@@ -101,17 +109,14 @@ def row_convert(a):
     drop(a.weights)
     s = timed(f"{a.build}/penstock", "convert", src, dst)
     shutil.rmtree(dst)
-    drop(a.weights)
-    floor = timed("dd", f"if={a.weights}", f"of={a.tmp}/copy", "bs=8M", "iflag=direct", "oflag=direct", "conv=fsync")
-    os.unlink(f"{a.tmp}/copy")
-    return s, floor
+    return s, max(a.bytes / read_rate(a), write_s(a))
 
 
 ROWS = {"disk": (row_disk, "a sweep, all weights on disk, 16 rows", "fio's best O_DIRECT reads"),
         "gemm": (row_gemm, "a sweep, weights in memory, 256 rows", "ktest's linear layers"),
         "dram": (row_dram, "a sweep, weights in memory, 1 row", "reading memory"),
-        "start": (row_start, "loading a resident model", "reading with O_DIRECT"),
-        "convert": (row_convert, "convert", "dd, O_DIRECT to O_DIRECT, fsync")}
+        "start": (row_start, "loading a resident model", "fio's best O_DIRECT reads"),
+        "convert": (row_convert, "convert", "the longer of fio's reading and fio's writing")}
 
 
 def spread(v, scale=1.0):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole jobs, beside Hugging Face transformers and accelerate in the same run and under the same memory limit.
 
-    jobs.py PENSTOCK [--rows offload,resident,h2o-disk,h2o-host] [--shape opt-1.3b] [--limit 1638M] [--prompts N] [--work DIR] [--budget-s S]
+    jobs.py PENSTOCK [--rows offload,resident,h2o-disk,h2o-host] [--shape opt-1.3b] [--limit 1638M] [--prompts N] [--repeats N] [--work DIR]
 
 rows
   offload    256 prompts of 32 + 128 tokens, weights on disk, one cgroup memory limit for both: penstock `full` and H2O 20 %
@@ -213,12 +213,31 @@ def peer(a, limit, mode, dtype, batch, n, prompt, new, steps):
 
 # ---------------------------------------------------------------- rows
 
-def line(name, r, base=None):
-    if "error" in r:
-        return f"| {name} | failed: {r['error'][-120:]} | | | | |"
-    ratio = f"{r['tokens_per_s'] / base['tokens_per_s']:.2f} x" if base and "error" not in base else ""
-    return (f"| {name} | {r['tokens_per_s']:.2f} | {r['decode_per_s']:.2f} | {r['total_s']:.1f} | {ratio} | "
-            f"{'projected from %d step(s)' % r['steps'] if r.get('projected') else 'measured'} |")
+def good(runs):
+    return [r for r in runs if "error" not in r]
+
+
+def median(runs, key):
+    return statistics.median(r[key] for r in good(runs))
+
+
+def over(runs, base, key):
+    """The median of each round's ratio, and its spread."""
+    v = [r[key] / b[key] for r, b in zip(runs, base) if "error" not in r and "error" not in b]
+    return (f"{statistics.median(v):.2f} x" + (f" ({min(v):.2f} - {max(v):.2f})" if len(v) > 1 else "")) if v else ""
+
+
+def line(name, runs, base=None):
+    """Medians of the rounds, and min - max of the rate."""
+    ok = good(runs)
+    if not ok:
+        return f"| {name} | failed: {runs[0]['error'][-120:]} | | | | |"
+    rate = [r["tokens_per_s"] for r in ok]
+    spread = f" ({min(rate):.2f} - {max(rate):.2f})" if len(rate) > 1 else ""
+    how = "projected from %d step(s)" % ok[0]["steps"] if ok[0].get("projected") else "measured"
+    lost = f", {len(runs) - len(ok)} of {len(runs)} failed" if len(ok) < len(runs) else ""
+    return (f"| {name} | {median(runs, 'tokens_per_s'):.2f}{spread} | {median(runs, 'decode_per_s'):.2f} | {median(runs, 'total_s'):.1f} | "
+            f"{over(runs, base, 'tokens_per_s') if base else ''} | {how}{lost} |")
 
 
 HEAD = "| run | tokens/s | decode tokens/s | prefill + decode, s | against | how |\n| --- | --- | --- | --- | --- | --- |"
@@ -235,64 +254,68 @@ def write(row, title, notes, lines, data):
     print(text)
 
 
+def rounds(a, runs):
+    """{name: function} in turn, --repeats times, so that a slow minute hits all alike -> {name: [result]}"""
+    data = {k: [] for k in runs}
+    for i in range(a.repeats):
+        for k, fn in runs.items():
+            data[k].append(fn())
+            r = data[k][-1]
+            print(f"# round {i + 1}, {k}: {r.get('error') or '%.2f tokens/s' % r['tokens_per_s']}", file=sys.stderr, flush=True)
+    return data
+
+
 def row_offload(a):
     n, prompt, new = a.prompts or 256, 32, 128
     lim = Limit(a.limit)
-    data, lines = {}, []
     try:
-        full = penstock(a, lim, n, prompt, new, "--weights", "disk:100", "--kv-policy", "full", *a.opts)
-        h2o = penstock(a, lim, n, prompt, new, "--weights", "disk:100", "--kv-policy", "h2o", "--kv-budget", "20%", *a.opts)
-        best, tried = {"error": "not run"}, []
-        for dtype in a.peer_dtypes:
+        tried = []
+        for dtype in a.peer_dtypes:             # once: the peer's best data type and batch size
             for batch in a.peer_batches:
                 r = peer(a, lim, "offload", dtype, batch, n, prompt, new, a.peer_steps)
                 tried.append(r)
                 print(f"# accelerate {dtype} batch {batch}: {r.get('error') or '%.2f tokens/s' % r['tokens_per_s']}", file=sys.stderr, flush=True)
-                if "error" not in r and ("error" in best or r["tokens_per_s"] > best["tokens_per_s"]):
-                    best = r
                 if "error" in r:
                     break                       # a larger batch needs more memory still
-        data = {"full": full, "h2o": h2o, "accelerate": tried}
-        lines = [line("penstock, full", full, best), line("penstock, H2O 20 %", h2o, best)]
-        lines += [line(f"accelerate disk_offload, {r['dtype']}, batch {r['batch']}{' (its best)' if r is best else ''}", r) for r in tried if "dtype" in r]
+        best = max(good(tried), key=lambda r: r["tokens_per_s"], default=tried[0])
+        ours = lambda *kv: penstock(a, lim, n, prompt, new, "--weights", "disk:100", *kv, *a.opts)
+        data = rounds(a, {"accelerate": lambda: peer(a, lim, "offload", best["dtype"], best["batch"], n, prompt, new, a.peer_steps),
+                          "full": lambda: ours("--kv-policy", "full"), "h2o": lambda: ours("--kv-policy", "h2o", "--kv-budget", "20%")})
     finally:
         lim.close()
+    base = data["accelerate"]
+    lines = [line("penstock, full", data["full"], base), line("penstock, H2O 20 %", data["h2o"], base),
+             line(f"accelerate disk_offload, {best['dtype']}, batch {best['batch']} (its best)", base)]
+    lines += [line(f"accelerate disk_offload, {r['dtype']}, batch {r['batch']}, tried once", [r]) for r in tried if r is not best and "dtype" in r]
     write("offload", f"{a.shape}, {n} prompts of {prompt} + {new} tokens, weights on disk",
-          f"Memory limit: {a.limit / GIB:.2f} GiB, {lim.kind}, page cache counted, for every process.", lines, data)
+          f"Memory limit: {a.limit / GIB:.2f} GiB, {lim.kind}, page cache counted, for every process. {a.how}", lines, {**data, "tried": tried})
 
 
 def row_resident(a):
     n, prompt, new = min(a.prompts or 32, 32), 128, 32
     lim = Limit(0)
-    reps = 3
-    runs = {"penstock": [], "float32": [], "bfloat16": []}
-    for _ in range(reps):                       # in turn, so that a slow minute hits all of them
-        runs["penstock"].append(penstock(a, lim, n, prompt, new, "--weights", "host:100", "--kv-policy", "full", "--kv-dtype", "f32", *a.opts))
-        for dtype in ("float32", "bfloat16"):
-            runs[dtype].append(peer(a, lim, "resident", dtype, n, n, prompt, new, new))
-    mid = lambda rs: sorted(rs, key=lambda r: r.get("total_s", 1e30))[len(rs) // 2]
-    p, f, b = (mid(runs[k]) for k in ("penstock", "float32", "bfloat16"))
-    lines = [line("penstock (f16 weights, f32 arithmetic)", p, f), line("transformers float32", f), line("transformers bfloat16", b)]
-    if all("error" not in x for x in (p, f)):
-        lines.append(f"\nDecode {p['decode_per_s'] / f['decode_per_s']:.2f} x, total {p['tokens_per_s'] / f['tokens_per_s']:.2f} x transformers float32.")
-    write("resident", f"{a.shape} in memory, {n} prompts of {prompt} + {new} tokens", f"Medians of {reps}, run in turn.", lines, runs)
+    runs = rounds(a, {"penstock": lambda: penstock(a, lim, n, prompt, new, "--weights", "host:100", "--kv-policy", "full", "--kv-dtype", "f32", *a.opts),
+                      **{t: lambda t=t: peer(a, lim, "resident", t, n, n, prompt, new, new) for t in ("float32", "bfloat16")}})
+    p, f, b = (runs[k] for k in ("penstock", "float32", "bfloat16"))
+    lines = [line("penstock (f16 weights, f32 arithmetic)", p, f), line("transformers float32", f), line("transformers bfloat16", b, f),
+             f"\nDecode {over(p, f, 'decode_per_s')}, total {over(p, f, 'tokens_per_s')} transformers float32."]
+    write("resident", f"{a.shape} in memory, {n} prompts of {prompt} + {new} tokens", a.how, lines, runs)
 
 
 def row_h2o(a, where):
     new = prompt = a.h2o_length
     n_full, n_h2o = a.h2o_prompts
-    lim, lines = Limit(0), []
+    lim = Limit(0)
     mem = a.h2o_mem + (os.path.getsize(f"{hf_folder(a)}/model.safetensors") if where == "host" else 0)
     opts = ["--weights", f"{where}:100", "--kv", "host:100", "--hidden", "host:100", "--host-mem", f"{mem >> 20}M", *a.opts]
-    full = penstock(a, lim, n_full, prompt, new, "--kv-policy", "full", *opts)
-    h2o = penstock(a, lim, n_h2o, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)
-    for name, n, r in (("full", n_full, full), ("H2O 20 %", n_h2o, h2o)):
-        slots = "" if "error" in r else f", {r['plan']['gpu_batch_size'] * r['plan']['num_gpu_batches']} slots"
-        lines.append(line(f"{name}, {n} prompts{slots}", r, full if r is h2o else None))
-    if all("error" not in x for x in (full, h2o)):
-        lines.append(f"\nDecode {h2o['decode_per_s'] / full['decode_per_s']:.2f} x, total {h2o['tokens_per_s'] / full['tokens_per_s']:.2f} x full.")
+    data = rounds(a, {"full": lambda: penstock(a, lim, n_full, prompt, new, "--kv-policy", "full", *opts),
+                      "h2o": lambda: penstock(a, lim, n_h2o, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)})
+    full, h2o = data["full"], data["h2o"]
+    slots = lambda runs: "".join(f", {r['plan']['gpu_batch_size'] * r['plan']['num_gpu_batches']} slots" for r in good(runs)[:1])
+    lines = [line(f"full, {n_full} prompts{slots(full)}", full), line(f"H2O 20 %, {n_h2o} prompts{slots(h2o)}", h2o, full),
+             f"\nDecode {over(h2o, full, 'decode_per_s')}, total {over(h2o, full, 'tokens_per_s')} full."]
     write(f"h2o-{where}", f"{a.shape}, H2O 20 % against full, {prompt} + {new} tokens, weights {'on disk' if where == 'disk' else 'in memory'}",
-          f"--host-mem {mem >> 20}M for both.", lines, {"full": full, "h2o": h2o, "host_mem": mem})
+          f"--host-mem {mem >> 20}M for both. {a.how}", lines, {**data, "host_mem": mem})
 
 
 def main():
@@ -310,13 +333,15 @@ def main():
     ap.add_argument("--work", default=os.path.join(TOP, "build", "bench-jobs"), help="where models and results go while it runs")
     ap.add_argument("--budget-s", type=float, default=600, help="time limit of one process of the peer; four times that for ours")
     ap.add_argument("--peer-dtypes", type=lambda s: s.split(","), default=["bfloat16", "float32"])
-    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[4, 8, 12, 16, 32])
+    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[4, 8, 12, 16])
     ap.add_argument("--peer-steps", type=int, default=6, help="tokens that the peer's offloaded runs are measured over")
     ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the rows `h2o-*`: one that gives full 8 to 12 slots")
     ap.add_argument("--h2o-length", type=int, default=512)
     ap.add_argument("--h2o-prompts", type=lambda s: [int(x) for x in s.split(",")], default=[10, 48], help="prompts for full and for H2O (10,48)")
+    ap.add_argument("--repeats", type=int, default=3, help="rounds of what is compared, in turn (3)")
     ap.add_argument("opts", nargs="*", help="more options for penstock generate (after --)")
     a = ap.parse_args()
+    a.how = f"Medians and (min - max) of {a.repeats} rounds, run in turn." if a.repeats > 1 else "One run each."
     a.penstock, a.work = os.path.abspath(a.penstock), os.path.abspath(a.work)
     os.makedirs(a.work, exist_ok=True)
     cfg = os.path.join(TOP, "configs", "models", a.shape + ".json")
