@@ -2,6 +2,7 @@
 #include "engine/base/ps_util.h"
 #include "kernels/op_info.h"
 #include "ps_config.h"
+#include <math.h>
 
 /* Explicit list, not constructors: nothing is lost when the linker drops an object. */
 static const struct ps_kern *const tables[] = {
@@ -64,6 +65,18 @@ size_t ps_op_scratch(enum ps_op op, const void *args)
     return infos[op]->scratch ? infos[op]->scratch(args) : 0;
 }
 struct ps_cost ps_op_cost(enum ps_op op, const void *args) { return infos[op]->cost(args); }
+
+uint64_t ps_op_grain(enum ps_op op, const void *args, unsigned threads)
+{
+    enum { SPANS_PER_THREAD = 8 };
+    const double repeated_at_most = 0.03;
+    const struct ps_op_info *o = infos[op];
+    double spans = (double) threads * SPANS_PER_THREAD;
+    if (o->span_share) spans = fmin(spans, repeated_at_most / o->span_share(args));
+    spans = fmax(spans, threads);
+    const uint64_t n = (uint64_t) spans, units = o->units(args);
+    return units ? (units + n - 1) / n : 1;
+}
 
 int ps_kern_run_all(const struct ps_kern *k, const void *args, void *scratch)
 {

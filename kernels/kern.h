@@ -73,6 +73,9 @@ uint64_t ps_op_units(enum ps_op op, const void *args);
  * most rows and the longest slab does for all. */
 size_t ps_op_scratch(enum ps_op op, const void *args);
 struct ps_cost ps_op_cost(enum ps_op op, const void *args);
+/* Units of a span when so many threads share them: several spans a thread, so that one that loses its core does not hold up its
+ * whole share; fewer where each span repeats some work. At least 1. */
+uint64_t ps_op_grain(enum ps_op op, const void *args, unsigned threads);
 
 /* The whole of an op on the calling thread: tests, small work. */
 int ps_kern_run_all(const struct ps_kern *k, const void *args, void *scratch);

@@ -51,11 +51,18 @@ static struct ps_cost linear_cost(const void *args)
         .bytes = wb * (n * k + (a->bias ? n : 0)) + 4 * m * (k + n + (a->residual ? n : 0)),
     };
 }
+/* Packing x into tiles, some 13 outputs' worth of work. */
+static double linear_span_share(const void *args)
+{
+    const struct ps_linear *a = args;
+    return a->m > PS_LIN_DOT_MAX ? 13.0 / a->n : 0;
+}
 const struct ps_op_info ps_op_info_linear = {
     .args_size = sizeof(struct ps_linear),
     .units = linear_units,
     .scratch = ps_linear_scratch,
     .cost = linear_cost,
+    .span_share = linear_span_share,
 };
 
 static uint64_t call_units(const void *args) { return 1; }

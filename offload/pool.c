@@ -11,9 +11,8 @@
 #include <sys/syscall.h>
 
 enum {
-    CHUNKS_PER_THREAD = 8, /* so that a thread that lost its core holds up an eighth of its share */
-    SPIN_NS = 20000,       /* for the next task */
-    YIELD_NS = 200000,     /* still awake, but whoever else is runnable goes first */
+    SPIN_NS = 20000,   /* for the next task */
+    YIELD_NS = 200000, /* still awake, but whoever else is runnable goes first */
 };
 /* Below this a hand-over costs more than it saves: microseconds of one core. */
 #define SMALL_FLOPS 60e3
@@ -138,11 +137,10 @@ int ps_pool_run(struct ps_pool *p, const struct ps_kern *k, const void *args,
         int r = k->run(args, &all);
         return r < 0 ? r : 0;
     }
-    uint64_t want = (uint64_t) p->threads * CHUNKS_PER_THREAD;
     p->kern = k;
     p->args = args;
     p->units = units;
-    p->grain = (units + want - 1) / want;
+    p->grain = ps_op_grain(k->op, args, p->threads);
     const uint64_t n = (units + p->grain - 1) / p->grain; /* chunks */
     atomic_store(&p->err, 0);
     atomic_store(&p->left, (uint32_t) n);

@@ -24,7 +24,7 @@ static void full_worker(void *ud, unsigned worker)
 {
     struct full_peer *p = ud;
     const uint64_t units = ps_op_units(PS_OP_attn_decode, p->layer);
-    const uint64_t grain = units / (4ull * kt_threads(p->kt)) + !units;
+    const uint64_t grain = ps_op_grain(PS_OP_attn_decode, p->layer, kt_threads(p->kt));
     for (uint64_t b; (b = atomic_fetch_add(&p->next, grain)) < units;) {
         const struct ps_span s = { .begin = b,
                                    .end = b + grain < units ? b + grain : units,

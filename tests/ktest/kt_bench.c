@@ -79,9 +79,8 @@ static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c
                           .threads = kt->bench.threads };
         w.scratch = scratch;
         w.scratch_bytes = scratch_bytes;
-        w.grain = w.units / (4ull * kt->bench.threads);
-        if (kt->bench.threads == 1) w.grain = w.units;
-        if (!w.grain) w.grain = 1;
+        w.grain =
+            kt->bench.threads == 1 ? w.units + !w.units : ps_op_grain(b->op, b->args[i], w.threads);
         kt_pool_run(kt->pool, work_some, &w);
     }
     return (double) (kt_now_ns() - t0) / b->n_args;
