@@ -75,7 +75,7 @@ static void use_done(struct work *w, const struct ps_done *d)
 }
 
 /* OUTPUT is there, and is this job's: 1, nothing is left to do but what a cut-short end left; or 0, --no-resume began the job anew and
- * was interrupted, so that goes on. */
+ * was interrupted, so that is what the journal is about. */
 static int already_done(struct work *w, const struct ps_done *d)
 {
     int r = ps_output_tidy(&w->output, w->job, d->done, w->dt);
@@ -131,10 +131,9 @@ static int open_output(struct work *w)
     if (there < 0) return there;
     if (w->cfg->no_resume) there = 0;
     int r = open_journal(w);
-    if (there &&
-        (!r || r == -PS_ECONFLICT || r == -PS_EFORMAT)) /* what is not ours is not needed */
-        return already_done(w, &d);
-    return r;
+    if (!there || (r && r != -PS_ECONFLICT && r != -PS_EFORMAT)) return r;
+    int done = already_done(w, &d); /* what is not ours is not needed */
+    return done ? done : r;
 }
 
 static void on_read(void *ud, uint64_t requests) { phase(ud, PS_JOB_READING, requests); }

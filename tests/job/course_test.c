@@ -277,6 +277,29 @@ static void what_changed_is_named(void **state)
     tj_end(&t);
 }
 
+/* The same where --no-resume began it, beside an OUTPUT that is complete. */
+static void dump_is_asked_for_too_late(void **state)
+{
+    struct tj t;
+    tj_begin(&t);
+    mixed_input(&t, 30);
+    assert_ok_dt(tj_run(&t), &t.dt);
+    t.cfg.no_resume = true;
+    interrupt(&t, 30);
+    t.cfg.no_resume = false;
+    ps_auto_free char *part = tj_read(&t, ".part");
+    t.cfg.dump_kv = t.kv;
+    assert_err(tj_run(&t), PS_ECONFLICT);
+    assert_says(&t.dt, "--dump-kv");
+    ps_auto_free char *same = tj_read(&t, ".part");
+    assert_string_equal(part, same);
+    t.cfg.dump_kv = NULL;
+    assert_ok_dt(tj_run(&t), &t.dt);
+    assert_false(t.res.already_done);
+    nothing_beside(&t);
+    tj_end(&t);
+}
+
 static void damaged_helpers(void **state)
 {
     struct tj t;
@@ -587,16 +610,27 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_in_input_order), cmocka_unit_test(order_of_completion),
-        cmocka_unit_test(same_command_again),     cmocka_unit_test(other_output_is_not_touched),
-        cmocka_unit_test(stop_and_go_on),         cmocka_unit_test(killed_and_resumed),
-        cmocka_unit_test(what_changed_is_named),  cmocka_unit_test(damaged_helpers),
-        cmocka_unit_test(one_process_at_a_time),  cmocka_unit_test(empty_input),
-        cmocka_unit_test(input_is_output),        cmocka_unit_test(input_from_a_pipe),
-        cmocka_unit_test(limit_and_stats),        cmocka_unit_test(only_failures),
-        cmocka_unit_test(what_does_not_fit),      cmocka_unit_test(run_fails),
-        cmocka_unit_test(what_limited_it),        cmocka_unit_test(disk_full),
-        cmocka_unit_test(out_of_memory),          cmocka_unit_test(too_many_names),
+        cmocka_unit_test(results_in_input_order),
+        cmocka_unit_test(order_of_completion),
+        cmocka_unit_test(same_command_again),
+        cmocka_unit_test(other_output_is_not_touched),
+        cmocka_unit_test(stop_and_go_on),
+        cmocka_unit_test(killed_and_resumed),
+        cmocka_unit_test(what_changed_is_named),
+        cmocka_unit_test(damaged_helpers),
+        cmocka_unit_test(one_process_at_a_time),
+        cmocka_unit_test(empty_input),
+        cmocka_unit_test(input_is_output),
+        cmocka_unit_test(input_from_a_pipe),
+        cmocka_unit_test(limit_and_stats),
+        cmocka_unit_test(only_failures),
+        cmocka_unit_test(what_does_not_fit),
+        cmocka_unit_test(run_fails),
+        cmocka_unit_test(what_limited_it),
+        cmocka_unit_test(disk_full),
+        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(too_many_names),
+        cmocka_unit_test(dump_is_asked_for_too_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
