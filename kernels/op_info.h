@@ -10,9 +10,8 @@ struct ps_op_info {
     uint64_t (*units)(const void *args);
     size_t (*scratch)(const void *args); /* NULL: none */
     struct ps_cost (*cost)(const void *args);
-    double (*span_share)(
-        const void
-            *args); /* of the whole op's time: what every span pays, however small; NULL: nothing */
+    /* What every span pays, however small, as a share of the whole op's time; NULL: nothing. */
+    double (*span_share)(const void *args);
 };
 
 #define X(op) extern const struct ps_op_info ps_op_info_##op;

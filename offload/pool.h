@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that share the units of one kernel at a time. The calling thread works too. A decode step is hundreds of
- * kernels of some 100 microseconds, so handing one over must cost a few: workers spin briefly for the next one before they
- * sleep, and each takes chunks that lie together first. Private to this folder. */
+ * kernels of some 100 microseconds, so handing one over must cost a few: workers wait awake for the next one for a while before
+ * they sleep, and each takes chunks that lie together first. Private to this folder. */
 #ifndef PS_POOL_H
 #define PS_POOL_H
 #include "engine/base/ps_util.h"

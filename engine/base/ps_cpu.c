@@ -14,8 +14,8 @@ void ps_cpu_set_mask(uint32_t mask) { cpu_mask = mask; }
 /* clang 14's __builtin_cpu_supports() does not know this name. */
 static bool has_f16c(void)
 {
-    static _Atomic int
-        known; /* 0: not yet; cpuid takes microseconds in a virtual machine, and every task asks */
+    /* 0: not yet. cpuid takes microseconds in a virtual machine, and every task asks. */
+    static _Atomic int known;
     if (!known) {
         unsigned a, b, c, d;
         known = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? 1 : -1;

@@ -258,13 +258,11 @@ int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *tex
     if (r < 0) return path_error(dt, -r, "fsync", d->tmp);
     if (d->replace) {
         if ((r = exchange(d, dt)) < 0) return r;
+        move_theirs(d->tmp, d->dst);
+        r = remove_ours(d->tmp);
     } else {
         r = rename_new(d->tmp, d->dst);
         if (r < 0) return path_error(dt, -r, "rename", d->dst);
-    }
-    if (d->replace) {
-        move_theirs(d->tmp, d->dst);
-        r = remove_ours(d->tmp);
     }
     if (r < 0 && warn) {
         char text[PATH_MAX + 200];

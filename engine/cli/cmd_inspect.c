@@ -126,16 +126,16 @@ static int inspect_nothing(const char *path, struct ps_detail *dt)
 {
     ps_auto_free char *part = ps_concat(path, "", ".part"),
                       *journal = ps_concat(path, "", ".journal");
-    ps_auto_free struct summary *s = ps_calloc(1, sizeof *s);
-    if (!part || !journal || !s) return -ENOMEM;
+    struct summary s = { 0 };
+    if (!part || !journal) return -ENOMEM;
     if (access(journal, F_OK) < 0 && access(part, F_OK) < 0)
         return ps_fail(dt, -ENOENT, "%s: %s", path, ps_err_str(ENOENT));
-    (void) summarise(part, s); /* without any record, the sums stay zero */
+    (void) !summarise(part, &s); /* without any record, the sums stay zero */
     return ps_fail(dt, -ENOENT,
                    "%s is not there yet: its job has not ended, and has %" PRIu64
                    " results so far, in %s (inspect takes that name, too); the penstock generate "
                    "command that began it goes on with it",
-                   path, s->records, part);
+                   path, s.records, part);
 }
 
 int ps_cmd_inspect(int argc, char **argv)

@@ -15,12 +15,12 @@ struct ps_table_set {
 struct ps_table {
     struct ps_jout out; /* struct ps_table_entry, in order */
     uint32_t n;         /* requests */
-    uint32_t
-        blank; /* lines without a request before the one that was found last: where to look first for the next */
+    /* Lines without a request before the one that was found last: where to look first for the next. */
+    uint32_t blank;
     uint8_t *done;
     size_t done_bytes;
-    struct ps_table_set
-        sets[PS_TABLE_SETS]; /* by the hash's first 6 bits, so that not all grow at once */
+    /* By the hash's first 6 bits, so that not all grow at once. */
+    struct ps_table_set sets[PS_TABLE_SETS];
     uint64_t set_bytes, set_budget;
 };
 struct ps_table_entry {

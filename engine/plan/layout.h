@@ -30,7 +30,7 @@ struct ps_plan_detail {
     char *table;          /* the memory items, one a line */
 };
 
-enum { PS_CTL_BLOCKS = 16 };
+enum { PS_CTL_BLOCKS = 16 }; /* even: half of them become free at a time */
 
 /* Arguments of one pass that kernels read by pointer; a block is reused when its pass is done. */
 struct ps_ctl {

@@ -33,8 +33,7 @@ static uint32_t pool_entries(const struct ps_plan_req *req, const struct ps_plan
     double mean =
         (double) (req->job.prompt_tokens + req->job.max_new_tokens) / (double) req->job.requests;
     double want = p->slots * (mean + p->detail->quantum) * 1.02;
-    uint64_t pool = max64((uint64_t) want, p->kv_cap);
-    pool = PS_ROUND_UP(pool, 1) + p->detail->quantum - 1;
+    uint64_t pool = max64((uint64_t) want, p->kv_cap) + p->detail->quantum - 1;
     pool -= pool % p->detail->quantum;
     return (uint32_t) min64(pool, most);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the scheduler. One thread owns all of this; it submits tasks to the device as if they ran one after the other, and waits
- * only for the sampled tokens of a micro-batch (head.c) and for a control block to be free (ps_sched_ctl).
+ * only for what it reads (a micro-batch's sampled tokens, scores, what --dump-kv writes) and for what it writes to be free again (ids,
+ * control blocks: ps_sched_ctl).
  *
  *   run.c        opens everything, loads, the loop over sweeps
  *   weights.c    chunks of weights: resident ones, and the ring that streamed ones pass through

@@ -88,7 +88,9 @@ static void version_1(void **state)
     put("/proc/self/cgroup", "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "104857600\n");
-    put("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 52428800\n");
+    put("/sys/fs/cgroup/memory/memory.stat",
+        "inactive_file 1\nactive_file 1\nmapped_file 1\ntotal_inactive_file 41943040\n"
+        "total_active_file 20971520\ntotal_mapped_file 10485760\n");
     put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
     put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
     ps_machine_read(root, &m);
