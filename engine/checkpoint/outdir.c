@@ -259,7 +259,8 @@ int ps_outdir_commit(struct ps_outdir *d, void (*warn)(void *ud, const char *tex
     if (d->replace) {
         if ((r = exchange(d, dt)) < 0) return r;
         move_theirs(d->tmp, d->dst);
-        r = remove_ours(d->tmp);
+        r = ps_sync_folder(d->dst);
+        if (!r) r = remove_ours(d->tmp);
     } else {
         r = rename_new(d->tmp, d->dst);
         if (r < 0) return path_error(dt, -r, "rename", d->dst);

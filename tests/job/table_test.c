@@ -3,6 +3,7 @@
  * them; the set of names keeps its budget. */
 #include "engine/job/table.h"
 #include "ps_cmocka.h"
+#include <fcntl.h>
 
 enum { N = 10000 }; /* more than its buffer holds */
 
@@ -51,6 +52,25 @@ static void entries_and_lines(void **state)
     ps_table_close(&t);
 }
 
+/* A file that can neither be read nor written: said, and nothing counts as done. */
+static void failures_are_said(void **state)
+{
+    struct ps_table t;
+    uint64_t off = 0;
+    uint32_t at = 0;
+    open_table(&t, 0);
+    assert_ok(ps_table_add(&t, 7, 1));
+    assert_ok(ps_table_complete(&t));
+    ps_auto_close int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(dup2(none, t.out.fd), t.out.fd);
+    assert_err(ps_table_set_done(&t, 0, 9), EBADF);
+    assert_false(ps_table_is_done(&t, 0));
+    assert_err(ps_table_off(&t, 0, &off), ENODATA);
+    assert_err(ps_table_find_line(&t, 1, &at), ENODATA);
+    assert_int_equal(off + at, 0);
+    ps_table_close(&t);
+}
+
 static void names_within_a_budget(void **state)
 {
     struct ps_table t;
@@ -74,6 +94,7 @@ static void names_within_a_budget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(entries_and_lines),
+                                        cmocka_unit_test(failures_are_said),
                                         cmocka_unit_test(names_within_a_budget) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
