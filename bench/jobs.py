@@ -195,10 +195,10 @@ def peer(a, limit, mode, dtype, batch, n, prompt, new, steps):
         free = shutil.disk_usage(a.work).free
         need = os.path.getsize(f"{d}/model.safetensors") * (2 if dtype == "float32" else 1)
         if free < need + 2 * GIB:
-            return {"error": f"{free / GIB:.1f} GiB free, {need / GIB:.1f} needed for the offload folder"}
+            return {"error": f"{free / GIB:.1f} GiB free, {need / GIB:.1f} needed for the offload folder", "dtype": dtype, "batch": batch}
         out, err, _ = run(me + ["--peer-make", d, off, dtype], Limit(0), 900, quiet)
         if out is None:
-            return {"error": err}
+            return {"error": err, "dtype": dtype, "batch": batch}
     cold(a.work)
     cold(a.packed)
     out, err, wall = run(me + ["--peer-run", d, off, dtype, str(batch), str(n), str(prompt), str(new), str(steps)], limit, a.budget_s, quiet)
@@ -279,16 +279,25 @@ def row_offload(a):
                     break                       # a larger batch needs more memory still
         best = max(good(tried), key=lambda r: r["tokens_per_s"], default=tried[0])
         ours = lambda *kv: penstock(a, lim, n, prompt, new, "--weights", "disk:100", *kv, *a.opts)
+        if not good(tried):
+            raise SystemExit("no run of accelerate fits: " + tried[0]["error"])
         data = rounds(a, {"accelerate": lambda: peer(a, lim, "offload", best["dtype"], best["batch"], n, prompt, new, a.peer_steps),
                           "full": lambda: ours("--kv-policy", "full"), "h2o": lambda: ours("--kv-policy", "h2o", "--kv-budget", "20%")})
     finally:
         lim.close()
-    base = data["accelerate"]
+    offload_table(a, lim.kind, data, tried, best)
+
+
+def offload_table(a, limit, data, tried, best):
+    base = [best if "error" in r else r for r in data["accelerate"]]        # killed now and then: its good run counts
+    killed = sum("error" in r for r in data["accelerate"])
     lines = [line("penstock, full", data["full"], base), line("penstock, H2O 20 %", data["h2o"], base),
              line(f"accelerate disk_offload, {best['dtype']}, batch {best['batch']} (its best)", base)]
     lines += [line(f"accelerate disk_offload, {r['dtype']}, batch {r['batch']}, tried once", [r]) for r in tried if r is not best and "dtype" in r]
-    write("offload", f"{a.shape}, {n} prompts of {prompt} + {new} tokens, weights on disk",
-          f"Memory limit: {a.limit / GIB:.2f} GiB, {lim.kind}, page cache counted, for every process. {a.how}", lines, {**data, "tried": tried})
+    if killed:
+        lines.append(f"\nIn {killed} of {len(base)} rounds accelerate was killed (out of memory) with the batch that had worked; the run that worked stands for these.")
+    write("offload", f"{a.shape}, {a.prompts or 256} prompts of 32 + 128 tokens, weights on disk",
+          f"Memory limit: {a.limit / GIB:.2f} GiB, {limit}, page cache counted, for every process. {a.how}", lines, {**data, "tried": tried})
 
 
 def row_resident(a):

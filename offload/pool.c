@@ -110,6 +110,11 @@ static void *worker_main(void *arg)
             run_chunk(w, c);
             continue;
         }
+        if (atomic_load(
+                &p->open)) { /* its taker has not counted it yet, or the ranges are being set */
+            (void) sched_yield();
+            continue;
+        }
         if (spin(&p->open, false)) continue;
         uint32_t rung = atomic_load(&p->bell);
         atomic_fetch_add(&p->sleeping, 1);

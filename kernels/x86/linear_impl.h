@@ -7,7 +7,8 @@
  * y is the sum of the chains, classes ascending within blocks ascending. Two ways lead to these same bits:
  *
  *  - few rows (dot_*): lanes along k. A lane is a class, so w is used as it lies. Rows of x are interleaved first:
- *    a power of two apart they would share one cache set with each other and with w's rows. The lane sums of 48 columns wait in scratch, are transposed and added class by class.
+ *    a power of two apart they would share one cache set with each other and with w's rows. The lane sums of a group of
+ *    columns (PS_LIN_GROUP, half of it where K is large) wait in scratch, are transposed and added class by class.
  *  - many rows (panel_*): lanes along n. A tile of 32 columns of w is widened and transposed into a panel that
  *    stays in L2, x is packed once per block into tiles of MR rows; both with the classes apart, so that the inner
  *    loop runs over one class with MR x 2 vectors in registers and one broadcast per row.
@@ -64,7 +65,7 @@ PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float
                          size_t ldw, vf acc[8][8])
 {
     vf v[8];
-    if (mr <= nr || mr == 1) {
+    if (mr <= nr) {
         for (int i = 0; i < mr * steps; i++) v[i] = vf_load(x + i * VL);
         for (int j = 0; j < nr; j++)
             for (int s = 0; s < steps; s++) {
@@ -90,9 +91,9 @@ PS_INLINE void dot_fetch_lines(struct dot_fetch *f, int work)
 /* Where the columns lie that follow DOT_NEAR after column n: in the group's next block of k after its last column. */
 PS_INLINE const char *dot_near(const struct dot_walk *d, size_t sz, uint32_t n, const char *w)
 {
-    uintptr_t at = (uintptr_t) w + DOT_NEAR * d->a->k * sz; /* may lie past the end */
+    uintptr_t at = (uintptr_t) w + DOT_NEAR * (size_t) d->a->k * sz; /* may lie past the end */
     if (n + DOT_NEAR >= d->cols && d->k0 + d->kn < d->a->k)
-        at += d->kn * sz - d->cols * d->a->k * sz;
+        at += d->kn * sz - d->cols * (size_t) d->a->k * sz;
     return (const char *) at;
 }
 
@@ -203,7 +204,7 @@ PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_b
     const uint32_t group = a->k > PS_LIN_KB ? PS_LIN_GROUP / 2 : PS_LIN_GROUP; /* two in L2 */
     const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL, ldw = a->k * (t == PS_F32 ? 4u : 2u);
     struct dot_fetch fetch = { .at = (uintptr_t) a->w + (n_begin + group) * ldw, .share = blocks };
-    uint32_t row[PS_LIN_DOT_MAX + 1];
+    uint32_t row[PS_LIN_DOT_MAX / PS_LIN_DOT_MR + 1];
     for (uint32_t b = 0; b <= blocks; b++) row[b] = a->m * b / blocks;
     for (uint32_t b = 0; b < blocks; b++)
         dot_pack(a, row[b], row[b + 1] - row[b], scratch + at.x + row[b] * kpad);

@@ -37,8 +37,8 @@ struct work {
     size_t scratch_bytes;
     char *scratch;
     unsigned threads;
-    _Atomic uint64_t done
-        [KT_THREADS_MAX]; /* of each thread's share, that it works on first, as the product's pool does */
+    /* Of each thread's share, that it works on first, as the product's pool does. */
+    _Atomic uint64_t done[KT_THREADS_MAX];
 };
 
 static void work_some(void *ud, unsigned worker)
