@@ -15,6 +15,9 @@ static const struct ps_kern *const tables[] = {
 #endif
 };
 
+/* Of the module, if one is there. */
+static const struct ps_kern *added;
+
 static const struct ps_op_info *const infos[] = {
 #define X(op) &ps_op_info_##op,
     PS_OPS(X)
@@ -26,8 +29,12 @@ const struct ps_kern *ps_kern_at(size_t i)
     for (size_t t = 0; t < PS_ARRAY_LEN(tables); t++)
         for (const struct ps_kern *k = tables[t]; k->name; k++)
             if (i-- == 0) return k;
+    for (const struct ps_kern *k = added; k && k->name; k++)
+        if (i-- == 0) return k;
     return NULL;
 }
+
+void ps_kern_add(const struct ps_kern *rows) { added = rows; }
 
 const struct ps_kern *ps_kern_ref(enum ps_op op)
 {
@@ -63,6 +70,10 @@ uint64_t ps_op_units(enum ps_op op, const void *args) { return infos[op]->units(
 size_t ps_op_scratch(enum ps_op op, const void *args)
 {
     return infos[op]->scratch ? infos[op]->scratch(args) : 0;
+}
+size_t ps_kern_scratch(const struct ps_kern *k, const void *args)
+{
+    return k->scratch ? k->scratch(args) : ps_op_scratch(k->op, args);
 }
 struct ps_cost ps_op_cost(enum ps_op op, const void *args) { return infos[op]->cost(args); }
 

@@ -33,8 +33,14 @@ enum ps_op {
 
 enum ps_place { PS_PLACE_HOST, PS_PLACE_CUDA }; /* where the pointers must live */
 
-/* One call's share of an op: units [begin, end), with scratch of at least ps_op_scratch() bytes, 64-byte
- * aligned, private to the call and not initialised. `stream` is the CUDA stream, NULL on the host. */
+/* One call's share of an op: units [begin, end), with scratch of at least ps_kern_scratch() bytes, 64-byte
+ * aligned, private to the call and not initialised.
+ *
+ * On CUDA a call is always the whole op, scratch is device memory, and `stream` (NULL on the host) is a
+ * struct ps_cuda_stream (kernels/cuda/ps_cuda.h). What args point to, arrays of structs included, is memory
+ * that the device can read and write; run() itself follows no pointer of args, which may be freed or changed
+ * when it has returned. takes(), scratch(), ps_op_units() and ps_op_cost() run on the host: for them the arrays of
+ * structs must be readable there too (pinned host memory is both). */
 struct ps_span {
     uint64_t begin, end;
     void *scratch;
@@ -51,6 +57,8 @@ struct ps_kern {
     bool (*takes)(const void *args);
     /* 0 or a negative error. Asynchronous on span->stream for CUDA, synchronous on the host. */
     int (*run)(const void *args, const struct ps_span *span);
+    /* Optional: this row's scratch when it is not ps_op_scratch()'s; as there, no less for greater sizes. */
+    size_t (*scratch)(const void *args);
 };
 
 /* Scalar reference for `op`: always present, always first. */
@@ -76,9 +84,14 @@ struct ps_cost ps_op_cost(enum ps_op op, const void *args);
 /* Units of a span when so many threads share them: several spans a thread, so that one that loses its core does not hold up its
  * whole share; fewer where each span repeats some work. At least 1. */
 uint64_t ps_op_grain(enum ps_op op, const void *args, unsigned threads);
+/* Scratch that one call of this row needs. */
+size_t ps_kern_scratch(const struct ps_kern *k, const void *args);
 
 /* The whole of an op on the calling thread: tests, small work. */
 int ps_kern_run_all(const struct ps_kern *k, const void *args, void *scratch);
+
+/* Adds a module's rows (kernels/cuda) behind the others; once, before other threads use the table. */
+void ps_kern_add(const struct ps_kern *rows);
 
 /* Declared by each implementation file; terminated by a row with a NULL name. */
 extern const struct ps_kern ps_kern_table_ref[];

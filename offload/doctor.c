@@ -2,6 +2,7 @@
 #include "offload/doctor.h"
 #include "engine/base/ps_cpu.h"
 #include "engine/base/ps_mem.h"
+#include "kernels/cuda/ps_cuda.h"
 #include "offload/machine.h"
 #include "offload/ps_numa.h"
 #include "offload/store_files.h"
@@ -239,22 +240,56 @@ static void direct_io(struct report *r)
 
 /* ---- the accelerator */
 
-static void gpu(struct report *r)
+/* Why the driver did not answer, in terms of what can be seen from here. */
+static void no_gpu(struct ps_finding *f, const char *error)
 {
-    const bool ctl = !access("/dev/nvidiactl", F_OK), dev = !access("/dev/nvidia0", F_OK);
-    const bool wsl = !access("/dev/dxg", F_OK);
+    const bool dev = !access("/dev/nvidiactl", F_OK) || !access("/dev/nvidia0", F_OK) ||
+                     !access("/dev/dxg", F_OK);
     void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (lib) (void) dlclose(lib);
-    struct ps_finding *f = add(r, "gpu", PS_HEALTH_INFO);
-    if (lib && (dev || wsl)) {
-        TEXT(f, "an NVIDIA driver and device are there; this build computes on the CPU");
+    if (dev && lib) {
+        TEXT(f, "no GPU can be used: %.300s", error);
+        ADVICE(f, "The driver must be as new as the CUDA of this build, and the GPU free.");
         return;
     }
-    TEXT(f, "no GPU can be used: %s%s%s", ctl || dev || wsl ? "" : "no /dev/nvidia* device",
-         (ctl || dev || wsl) || lib ? "" : ", and ",
-         lib ? "" : "libcuda.so.1 (the driver's library) is not found");
+    TEXT(f, "no GPU can be used: %s%s%s", dev ? "" : "no /dev/nvidia* device",
+         dev || lib ? "" : ", and ", lib ? "" : "libcuda.so.1 (the driver's library) is not found");
     ADVICE(f, "Everything runs on the CPU. In a container a GPU needs --gpus all and the NVIDIA "
               "container toolkit.");
+}
+
+static void gpu(struct report *r)
+{
+    const struct ps_cuda_api *cuda;
+    struct ps_cuda_info i;
+    struct ps_detail why = { { 0 } };
+    struct ps_finding *f = add(r, "cuda_module", PS_HEALTH_INFO);
+    int e = ps_cuda_load(NULL, &cuda, &why);
+    if (e >= 0) {
+        f->health = PS_HEALTH_OK;
+        TEXT(f, "the CUDA module is there");
+    } else {
+        TEXT(f, "no CUDA: %.380s", why.text);
+        if (e == -ENOENT)
+            ADVICE(f, "Build with nvcc (the CUDA toolkit) found, or with -Dcuda=enabled to see why "
+                      "it is not.");
+        else
+            ADVICE(f, "A CUDA library that it needs is missing (cuBLAS, of the CUDA version that "
+                      "built it), or its file is damaged.");
+    }
+    f = add(r, "gpu", PS_HEALTH_INFO);
+    if (e < 0 || cuda->info(&i) < 0) {
+        no_gpu(f, e < 0 ? "without the CUDA module nobody asks for one" : cuda->error());
+        return;
+    }
+    TEXT(f,
+         "%.120s, compute capability %u.%u, %.1f of %.1f GiB free, driver for CUDA %u.%u, module "
+         "of CUDA %u.%u; this version still computes on the CPU",
+         i.name, i.sm / 10, i.sm % 10, (double) i.free_bytes / GIB, (double) i.total_bytes / GIB,
+         i.driver / 1000, i.driver % 1000 / 10, i.runtime / 1000, i.runtime % 1000 / 10);
+    if (i.sm >= PS_CUDA_SM_MIN) return;
+    f->health = PS_HEALTH_WARN;
+    ADVICE(f, "The kernels need compute capability 7.5 (T4, RTX 20) or newer.");
 }
 
 int ps_doctor(const char *folder, struct ps_finding **ret, size_t *ret_n, struct ps_detail *dt)

@@ -162,26 +162,37 @@ def stage_valgrind(st):
 
 
 def stage_clang(st):
-    d = st.build(env={"CC": "clang-14", "CXX": "clang++-14"})
-    st.meson_test(d, lambda suites: "e2e" not in suites)
+    d = st.build("-Dcuda=disabled", env={"CC": "clang-14", "CXX": "clang++-14"})
+    st.meson_test(d, lambda suites: "e2e" not in suites and ("fast" in suites or "cudaemu" not in suites))  # three minutes, once
 
 
 def stage_asan(st):
-    d = st.build("-Db_sanitize=address,undefined", "-Db_lundef=false", env={"CC": "clang-14", "CXX": "clang++-14"})
+    d = st.build("-Dcuda=disabled", "-Db_sanitize=address,undefined", "-Db_lundef=false", env={"CC": "clang-14", "CXX": "clang++-14"})
     st.meson_test(d, lambda suites: suites & {"fast", "fuzz"}, setup="sanitizer", env=SAN_ENV, slow_by=4)
     e2e(st, d, "--smoke", "--slow-by", "4", env=SAN_ENV)
 
 
 def stage_tsan(st):
-    d = st.build("-Db_sanitize=thread", "-Db_lundef=false", env={"CC": "clang-14", "CXX": "clang++-14"})
+    d = st.build("-Dcuda=disabled", "-Db_sanitize=thread", "-Db_lundef=false", env={"CC": "clang-14", "CXX": "clang++-14"})
     st.meson_test(d, lambda suites: suites & {"offload", "sched"}, setup="sanitizer", env=SAN_ENV, slow_by=4)
     e2e(st, d, "--threads-smoke", "--slow-by", "8", env=SAN_ENV)
 
 
 def stage_nouring(st):
-    d = st.build("-During=disabled")
+    d = st.build("-Dcuda=disabled", "-During=disabled")
     st.meson_test(d, lambda suites: "fast" in suites and not suites & {"kernels", "ktest", "e2e"})
     e2e(st, d, "--threads-smoke")
+
+
+def stage_cuda(st):
+    """The CUDA part for every GPU that nvcc knows, warnings as errors, and the table of what its kernels take. The stages but this one and gcc are
+    built without it."""
+    d = os.path.join(OUT, "gcc")
+    if not shutil.which("nvcc") and not os.path.exists("/usr/local/cuda/bin/nvcc"):
+        st.log.write("no nvcc\n")
+        st.skipped += 1
+        return
+    st.step([sys.executable, "scripts/cuda_table.py", d, "--check", "--jobs", str(st.jobs)])
 
 
 # name: (function, stages that must have ended before). Long ones stand first: they are started in this order.
@@ -194,6 +205,7 @@ STAGES = {
     "valgrind": (stage_valgrind, ("gcc",)),
     "clang": (stage_clang, ()),
     "nouring": (stage_nouring, ()),
+    "cuda": (stage_cuda, ("gcc",)),
 }
 
 

@@ -12,12 +12,13 @@ static const enum ps_dtype kv_types[] = { PS_F16, PS_F32 };
 /* ---- prompt */
 
 /* The same prompts in chunks of some rows: each piece holds the next chunk of every sequence that has one. */
+static struct ps_prompt_seq *chunk_seqs; /* room for a piece's */
 static bool prompt_chunk(struct kt *kt, const void *args, unsigned i, void *ret_args)
 {
-    static struct ps_prompt_seq seqs[4];
     static uint32_t chunk;
     const struct ps_attn_prompt *whole = args;
     struct ps_attn_prompt a = *whole;
+    struct ps_prompt_seq *seqs = chunk_seqs;
     a.seqs = seqs;
     a.n_seqs = a.longest = 0;
     if (i == 0) chunk = 1 + kt_below(kt, 70);
@@ -45,6 +46,7 @@ static void prompt_case(struct kt *kt, const struct prompt_shape *sh, enum ps_dt
 {
     struct ps_attn_prompt a = { .n_seqs = sh->n_seqs, .kv_heads = sh->kv_heads, .d = sh->d };
     struct ps_prompt_seq *seqs = kt_in_bytes(kt, sh->n_seqs * sizeof *seqs);
+    chunk_seqs = kt_in_bytes(kt, sh->n_seqs * sizeof *chunk_seqs);
     a.q_heads = sh->kv_heads * sh->group;
     a.ldq = a.q_heads * a.d + kt_below(kt, 3);
     a.ldo = a.q_heads * a.d + kt_below(kt, 3);
@@ -314,6 +316,22 @@ static void check_decode(struct kt *kt)
                                 kv_types[t]);
         }
     }
+    /* Beyond what a GPU's block takes at once. */
+    static const uint32_t long_lens[] = { 255, 256, 511, 700 };
+    for (size_t i = 0; i < sizeof long_lens / sizeof long_lens[0]; i++)
+        for (int how = NO_SCORES; how <= TIE_OF_TWO; how++)
+            decode_case(
+                kt,
+                &(struct decode_shape) { .d = i % 2 ? 8 : 16,
+                                         .kv_heads = 2,
+                                         .group = how == SCORES ? 5 : 1,
+                                         .n_rows = how == TIE_OF_TWO ? 1 : 2,
+                                         .len = long_lens[i],
+                                         .keep = { 1, how == NO_SCORES ? 0 : long_lens[i] - 4,
+                                                   how == NO_SCORES ? long_lens[i] - 1 : 3 },
+                                         .scores = (enum scores) how,
+                                         .apart = 200 },
+                kv_types[i % 2]);
     decode_ties(kt);
     for (int which = 0; which < 3; which++) decode_fault(kt, which);
 }

@@ -97,11 +97,13 @@ const struct kt_test kt_test_kv_compact = { PS_OP_kv_compact, check_compact, NUL
 
 static void check_replay(struct kt *kt)
 {
-    for (uint32_t n = 0; n <= 9; n += 3)
+    static const uint32_t ns[] = { 0, 3, 6, 9, 70 };
+    for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++)
         for (size_t t = 0; t < 2; t++) {
+            const uint32_t n = ns[i];
             struct ps_kv_replay a = { .n_seqs = 1 + kt_below(kt, 3),
                                       .kv_heads = 2,
-                                      .d = 1 + 7 * n };
+                                      .d = 1 + 7 * (n % 10) };
             struct ps_replay_seq *seqs = kt_in_bytes(kt, a.n_seqs * sizeof *seqs);
             a.seqs = seqs;
             a.kv_type = kv_types[t];

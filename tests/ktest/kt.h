@@ -2,6 +2,7 @@
 /* The inside of the ktest harness. */
 #ifndef PS_KT_H
 #define PS_KT_H
+#include "kernels/cuda/ps_cuda.h"
 #include "ktest.h"
 #include <stdio.h>
 
@@ -41,10 +42,12 @@ struct kt {
     } big[KT_BIG_MAX];
     unsigned n_big;
     uint32_t cpu;
-    const char *op_glob, *var_glob;
-    enum kt_verdict verdict[KT_ROW_MAX]; /* per row of the kernel table, over all its shapes */
+    const char *op_glob, *var_glob, *module; /* --cuda */
+    enum kt_verdict verdict[KT_ROW_MAX];     /* per row of the kernel table, over all its shapes */
     struct kt_bench_opts bench;
     struct kt_pool *pool;
+    const struct ps_cuda_api *cuda; /* NULL: no CUDA rows are run */
+    struct ps_cuda_stream stream;
     double floor_flops, floor_bytes; /* per ns, best seen in this run */
 };
 
@@ -61,6 +64,13 @@ void kt_big_free(struct kt *kt);
 /* kt_run.c */
 bool kt_usable(const struct kt *kt, const struct ps_kern *k);
 void kt_catch_crashes(void);
+
+/* kt_cuda.c */
+void kt_cuda_open(struct kt *kt);
+void kt_cuda_close(struct kt *kt);
+/* 0 or the row's error, its kernels' included. */
+int kt_cuda_run(struct kt *kt, const struct ps_kern *k, const void *args, struct kt_buf *scratch,
+                const char **ret_why);
 
 /* kt_pool.c: runs fn(ud, worker) on `threads` threads, the caller being worker 0. */
 struct kt_pool *kt_pool_open(unsigned threads);

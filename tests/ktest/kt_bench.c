@@ -222,7 +222,9 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
     if (!kt_wants_shape(kt, shape)) return;
 
     for (size_t row = 0; (k = ps_kern_at(row)) && n < CAND_MAX; row++) {
-        if (k->op != b->op || !kt_usable(kt, k) || fnmatch(kt->var_glob, k->name, 0)) continue;
+        if (k->op != b->op || k->place != PS_PLACE_HOST || !kt_usable(kt, k) ||
+            fnmatch(kt->var_glob, k->name, 0))
+            continue;
         if (k->takes && !k->takes(b->args[0])) continue;
         if (!strcmp(kt->var_glob, "*") && k != best) continue; /* others on request: --variant= */
         c[n++] = (struct cand) { .name = k->name, .k = k };

@@ -29,7 +29,8 @@ void kt_catch_crashes(void)
 
 bool kt_usable(const struct kt *kt, const struct ps_kern *k)
 {
-    return k->place == PS_PLACE_HOST && (k->need & kt->cpu) == k->need;
+    if (k->place == PS_PLACE_CUDA) return kt->cuda && k->need <= kt->stream.sm;
+    return (k->need & kt->cpu) == k->need;
 }
 
 /* What went wrong with one run; `why` NULL: nothing. */
@@ -41,13 +42,15 @@ struct fault {
 };
 
 /* Own frame: nothing that lives across sigsetjmp is read after the jump. 0 or the signal. */
-static int guarded_run(const struct ps_kern *k, const void *args, const struct ps_span *span,
-                       int *ret_rc)
+static int guarded_run(struct kt *kt, const struct ps_kern *k, const void *args,
+                       const struct ps_span *span, int *ret_rc, const char **ret_why)
 {
     const int sig = sigsetjmp(crash_env, 1);
     if (sig == 0) {
         crash_armed = 1;
-        *ret_rc = k->run(args, span);
+        *ret_rc = k->place == PS_PLACE_CUDA
+                      ? kt_cuda_run(kt, k, args, &kt->buf[kt->n_buf - 1], ret_why)
+                      : k->run(args, span);
     }
     crash_armed = 0;
     return sig;
@@ -57,18 +60,20 @@ static int guarded_run(const struct ps_kern *k, const void *args, const struct p
 static const char *run_span(struct kt *kt, const struct ps_kern *k, const void *args,
                             uint64_t begin, uint64_t end, int want_rc)
 {
-    const size_t bytes = (ps_op_scratch(k->op, args) + 63) & ~(size_t) 63;
+    const size_t bytes = (ps_kern_scratch(k, args) + 63) & ~(size_t) 63;
     struct kt_buf *s = kt_buf_new(kt, bytes, KT_OUT, KT_U8, 0);
     memset(s->p, 0xff, bytes);
     const struct ps_span span = { .begin = begin, .end = end, .scratch = s->p };
     int rc = 0;
     const char *why = NULL;
     kt_bufs_protect(kt, PROT_READ);
-    const int sig = guarded_run(k, args, &span, &rc);
+    const int sig = guarded_run(kt, k, args, &span, &rc, &why);
     kt_bufs_protect(kt, PROT_READ | PROT_WRITE);
     if (sig)
         why = sig == SIGILL ? "illegal instruction"
                             : "access outside its buffers, or a write to an input";
+    else if (why)
+        ;
     else if (!kt_canaries_ok(kt))
         why = "wrote before a buffer";
     else if (rc < 0 && rc != want_rc)
@@ -134,16 +139,17 @@ static double element(enum kt_type t, const uint8_t *p, size_t i)
 }
 
 /* Equal bits, or both numbers and near enough. Written so that a NaN in got is a mismatch. */
-static bool near(const struct kt_buf *b, const uint8_t *want, double scale, size_t i)
+static bool near(const struct kt_buf *b, const uint8_t *want, float rel, double scale, size_t i)
 {
     const size_t sz = kt_type_bytes(b->type);
     if (!memcmp(want + i * sz, b->p + i * sz, sz)) return true;
     if (b->type == KT_I32 || b->type == KT_U8) return false;
     const double w = element(b->type, want, i), g = element(b->type, b->p, i);
-    return fabs(g - w) <= (double) b->rel * fmax(fabs(w), 0.1 * scale);
+    return fabs(g - w) <= (double) rel * fmax(fabs(w), 0.1 * scale);
 }
 
-static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, struct fault *f)
+static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, float rel,
+                        struct fault *f)
 {
     const size_t sz = kt_type_bytes(b->type), n = b->bytes / sz;
     double scale = 0;
@@ -152,7 +158,7 @@ static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, 
         if (w < INFINITY) scale = fmax(scale, w);
     }
     for (size_t i = 0; i < n; i++)
-        if (bits ? memcmp(want + i * sz, b->p + i * sz, sz) != 0 : !near(b, want, scale, i)) {
+        if (bits ? memcmp(want + i * sz, b->p + i * sz, sz) != 0 : !near(b, want, rel, scale, i)) {
             *f = (struct fault) { bits ? "bits depend on how the work is cut"
                                        : "differs from reference",
                                   b, i, want };
@@ -161,7 +167,7 @@ static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, 
 }
 
 /* want: the reference's results (by tolerance), or this row's own as one span (bit by bit). */
-static void compare(struct kt *kt, const struct kt_spec *sp, bool bits, struct fault *f)
+static void compare(struct kt *kt, const struct kt_spec *sp, bool bits, bool loose, struct fault *f)
 {
     const void *want[KT_BUF_MAX], *got[KT_BUF_MAX];
     size_t bytes[KT_BUF_MAX], n = 0;
@@ -171,7 +177,8 @@ static void compare(struct kt *kt, const struct kt_spec *sp, bool bits, struct f
         want[n] = b->want;
         got[n] = b->p;
         bytes[n++] = b->bytes;
-        if (bits || !sp->compare) compare_buf(b, bits ? b->one : b->want, bits, f);
+        if (bits || !sp->compare)
+            compare_buf(b, bits ? b->one : b->want, bits, loose ? sp->loose : b->rel, f);
     }
     if (!bits && sp->compare) f->why = sp->compare(sp->args, want, got, bytes);
 }
@@ -182,14 +189,16 @@ static struct fault run_row(struct kt *kt, const struct ps_kern *k, const struct
     kt_bufs_reset(kt);
     f.why = run_span(kt, k, sp->args, 0, ps_op_units(sp->op, sp->args), sp->want_rc);
     if (f.why || sp->want_rc < 0) return f;
-    compare(kt, sp, false, &f);
+    const bool cuda = k->place == PS_PLACE_CUDA, loose = cuda && sp->loose > 0;
+    compare(kt, sp, false, loose, &f);
     for (unsigned i = 0; i < kt->n_buf; i++)
         if (kt->buf[i].role != KT_IN) memcpy(kt->buf[i].one, kt->buf[i].p, kt->buf[i].bytes);
     for (int way = 0; way < 2 && !f.why; way++) {
-        if (way == 1 && !sp->piece) break;
+        if (way == 0 && cuda) continue; /* is always given the whole */
+        if (way == 1 && (!sp->piece || loose)) break;
         kt_bufs_reset(kt);
         f.why = way ? run_pieces(kt, k, sp) : run_random_spans(kt, k, sp);
-        if (!f.why) compare(kt, sp, true, &f);
+        if (!f.why) compare(kt, sp, true, false, &f);
     }
     return f;
 }

@@ -2,6 +2,7 @@
 /* Options, the list of checks, the verdicts. */
 #include "ktest.h"
 #include "engine/base/ps_cpu.h"
+#include "engine/base/ps_err.h"
 #include "kt.h"
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static void usage(void)
     puts("ktest [--list] [--op=GLOB] [--variant=GLOB] [--seed=N] [--cpumask=MASK]\n"
          "      [--bench[=MS]] [--full] [--cpu-time] [--shape=GLOB] [--dims=MxNxK] [--sets=N] "
          "[--threads=N] [--json=FILE]\n"
-         "      [--openblas=LIB] [--mkl=LIB]\n"
+         "      [--openblas=LIB] [--mkl=LIB] [--cuda=MODULE]\n"
          "Compares every row of the kernel table with the scalar reference; with --bench times "
          "them instead.");
 }
@@ -86,6 +87,8 @@ static int parse(struct kt *kt, uint32_t *seed, int argc, char **argv)
             kt->bench.openblas = v;
         else if ((v = value(argc, argv, &i, "--mkl")))
             kt->bench.mkl = v;
+        else if ((v = value(argc, argv, &i, "--cuda")))
+            kt->module = v;
         else if ((v = value(argc, argv, &i, "--json"))) {
             if (!(kt->bench.json = fopen(v, "w"))) {
                 perror(v);
@@ -130,6 +133,23 @@ static int verdicts(struct kt *kt)
     return fail ? 1 : pass ? 0 : 77;
 }
 
+/* The rows of a module, or of this program when it was linked with the emulation. */
+static void cuda(struct kt *kt)
+{
+#ifdef KT_CUDAEMU
+    kt->cuda = ps_cuda_module();
+    ps_kern_add(kt->cuda->rows);
+#else
+    struct ps_detail dt = { { 0 } };
+    if (!kt->module) return;
+    if (ps_cuda_load(kt->module, &kt->cuda, &dt) < 0) {
+        fprintf(stderr, "ktest: %s\n", dt.text);
+        exit(2);
+    }
+#endif
+    kt_cuda_open(kt);
+}
+
 int main(int argc, char **argv)
 {
     static struct kt kt = { .op_glob = "*",
@@ -141,6 +161,7 @@ int main(int argc, char **argv)
     if (rc >= 0) return rc;
     if (!kt.bench.threads) kt.bench.threads = 1;
     if (kt.bench.threads > KT_THREADS_MAX) kt.bench.threads = KT_THREADS_MAX;
+    cuda(&kt);
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("# ktest seed=%u cpu=0x%x\n", seed, kt.cpu);
     if (kt.bench.ms > 0)
@@ -161,5 +182,6 @@ int main(int argc, char **argv)
         kt_bench_close(&kt);
         return 0;
     }
+    if (kt.cuda) kt_cuda_close(&kt);
     return verdicts(&kt);
 }

@@ -172,9 +172,9 @@ static void probes(void **state)
 
 static void doctor(void **state)
 {
-    static const char *const ids[] = { "cpus",       "isa",       "memory",  "huge_pages",
-                                       "numa",       "io_uring",  "memlock", "file_system",
-                                       "disk_space", "direct_io", "gpu" };
+    static const char *const ids[] = { "cpus",       "isa",       "memory",      "huge_pages",
+                                       "numa",       "io_uring",  "memlock",     "file_system",
+                                       "disk_space", "direct_io", "cuda_module", "gpu" };
     struct ps_detail dt = { { 0 } };
     ps_auto_free struct ps_finding *f = NULL;
     size_t n = 0;

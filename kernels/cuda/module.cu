@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The module's surface: its rows, and the calls of ps_cuda.h. */
+#include "kernels/cuda/cu.cuh"
+#include "kernels/cuda/rows.cuh"
+#include <cstdio>
+#include <cublas_v2.h>
+
+static thread_local char failure[512];
+
+int ps_cuda_rc(cudaError_t e, const char *what)
+{
+    if (e == cudaSuccess) return 0;
+    (void) snprintf(failure, sizeof failure, "%s: %s (%s)", what, cudaGetErrorString(e),
+                    cudaGetErrorName(e));
+    switch (e) {
+    case cudaErrorMemoryAllocation: return -ENOMEM;
+    case cudaErrorInvalidValue: return -EINVAL;
+    case cudaErrorNotSupported: return -PS_EUNSUPPORTED;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver: return -ENODEV;
+    default: return -PS_EDEVICE;
+    }
+}
+
+int ps_cublas_rc(int status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS) return 0;
+    (void) snprintf(failure, sizeof failure, "%s: cuBLAS status %d", what, status);
+    return status == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -PS_EDEVICE;
+}
+
+static int info(ps_cuda_info *ret)
+{
+    ps_cuda_info i = {};
+    int n = 0, major = 0, minor = 0, processors = 0, driver = 0, runtime = 0;
+    size_t free_bytes = 0, total = 0;
+    (void) cudaDriverGetVersion(&driver);
+    (void) cudaRuntimeGetVersion(&runtime);
+    int r = PS_CUDA(cudaGetDeviceCount(&n));
+    if (r >= 0 && n == 0) r = ps_cuda_rc(cudaErrorNoDevice, "cudaGetDeviceCount");
+    if (r >= 0) r = PS_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    if (r >= 0) r = PS_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    if (r >= 0) r = PS_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    cudaDeviceProp p = {};
+    if (r >= 0) r = PS_CUDA(cudaGetDeviceProperties(&p, 0));
+    if (r >= 0) r = PS_CUDA(cudaMemGetInfo(&free_bytes, &total));
+    if (r < 0) return r;
+    (void) snprintf(i.name, sizeof i.name, "%.127s", p.name);
+    i.sm = (uint32_t) (major * 10 + minor);
+    i.processors = (uint32_t) processors;
+    i.free_bytes = free_bytes;
+    i.total_bytes = total;
+    i.driver = (uint32_t) driver;
+    i.runtime = (uint32_t) runtime;
+    *ret = i;
+    return 0;
+}
+
+static int alloc(size_t bytes, void **ret) { return PS_CUDA(cudaMalloc(ret, bytes)); }
+static int release(void *p) { return PS_CUDA(cudaFree(p)); }
+
+static int pin(void *p, size_t bytes)
+{
+    return PS_CUDA(cudaHostRegister(p, bytes, cudaHostRegisterDefault));
+}
+static int unpin(void *p) { return PS_CUDA(cudaHostUnregister(p)); }
+
+static int close_stream(ps_cuda_stream *s)
+{
+    int r = 0, r2 = 0;
+    if (s->blas)
+        r = ps_cublas_rc(cublasDestroy(static_cast<cublasHandle_t>(s->blas)), "cublasDestroy");
+    if (s->stream) r2 = PS_CUDA(cudaStreamDestroy(ps_cuda_of(s)));
+    s->blas = s->stream = nullptr;
+    return r < 0 ? r : r2;
+}
+
+static int open_blas(ps_cuda_stream *s)
+{
+    cublasHandle_t h = nullptr;
+    int r = ps_cublas_rc(cublasCreate(&h), "cublasCreate");
+    if (r < 0) return r;
+    s->blas = h;
+    r = ps_cublas_rc(cublasSetStream(h, ps_cuda_of(s)), "cublasSetStream");
+    if (r >= 0)
+        r = ps_cublas_rc(cublasSetWorkspace(h, s->blas_mem, s->blas_bytes), "cublasSetWorkspace");
+    return r;
+}
+
+static int open_stream(ps_cuda_stream *s)
+{
+    cudaStream_t stream = nullptr;
+    int major = 0, minor = 0;
+    int r = PS_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    if (r >= 0) r = PS_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    if (r >= 0) r = PS_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (r < 0) return r;
+    s->stream = stream;
+    s->blas = nullptr;
+    s->sm = (uint32_t) (major * 10 + minor);
+    s->launches = s->calls = 0;
+    r = PS_CUDA(cudaMemsetAsync(s->counters, 0, PS_CUDA_COUNTERS * sizeof *s->counters, stream));
+    if (r >= 0) r = PS_CUDA(cudaMemsetAsync(s->err, 0, PS_OP__COUNT * sizeof *s->err, stream));
+    if (r >= 0) r = open_blas(s);
+    if (r < 0) (void) close_stream(s);
+    return r;
+}
+
+static int copy(ps_cuda_stream *s, void *dst, const void *src, size_t bytes)
+{
+    return PS_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, ps_cuda_of(s)));
+}
+static int sync(ps_cuda_stream *s) { return PS_CUDA(cudaStreamSynchronize(ps_cuda_of(s))); }
+static const char *error() { return failure; }
+
+/* Where the rows of the CPU have scratch. */
+static size_t no_scratch(const void *) { return 0; }
+#define ROW(o, takes, scratch)                                                              \
+    {                                                                                       \
+        PS_OP_##o, #o "_cuda", PS_PLACE_CUDA, PS_CUDA_SM_MIN, takes, ps_##o##_cuda, scratch \
+    }
+static const ps_kern rows[] = {
+    ROW(embed, nullptr, nullptr),
+    ROW(layernorm, nullptr, nullptr),
+    ROW(linear, nullptr, ps_linear_cuda_scratch),
+    ROW(kv_round, nullptr, nullptr),
+    ROW(attn_prompt, ps_attn_prompt_cuda_takes, ps_attn_prompt_cuda_scratch),
+    ROW(attn_decode, ps_attn_decode_cuda_takes, ps_attn_decode_cuda_scratch),
+    ROW(kv_compact, nullptr, no_scratch),
+    ROW(kv_replay, nullptr, nullptr),
+    ROW(sample, ps_sample_cuda_takes, ps_sample_cuda_scratch),
+    {},
+};
+
+static const ps_cuda_api api = { PS_CUDA_ABI, rows,        info,         alloc, release, pin,
+                                 unpin,       open_stream, close_stream, copy,  sync,    error };
+
+extern "C" __attribute__((visibility("default"))) const ps_cuda_api *ps_cuda_module(void)
+{
+    return &api;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA part as C code sees it: no CUDA types, nothing to link.
+ *
+ * All that needs CUDA is one module, penstock-cuda.so, which is opened at run time: the program starts and works
+ * where there is no driver, no GPU and no CUDA library. The module brings its rows of the kernel table and the few
+ * calls by which a device uses them. Functions return 0 or a negative error; what failed is then in error(). They may be
+ * called from any thread; a struct ps_cuda_stream belongs to one thread at a time. */
+#ifndef PS_CUDA_H
+#define PS_CUDA_H
+#include "kernels/kern.h"
+
+struct ps_detail;
+
+/* What a row finds in span->stream. The module fills all but the memory, which is the caller's: of the GPU, except `err`,
+ * which may be pinned host memory. */
+enum { PS_CUDA_COUNTERS = 1 << 16 };
+struct ps_cuda_stream {
+    void *stream; /* cudaStream_t */
+    void *blas;   /* cublasHandle_t, bound to the stream and to blas_mem */
+    void *blas_mem;
+    size_t blas_bytes;
+    uint32_t *counters; /* [PS_CUDA_COUNTERS], zero; kernels that count leave zeroes behind */
+    int32_t
+        *err; /* [PS_OP__COUNT], zero: the error that a kernel of this op has found in its data */
+    uint32_t sm;              /* 75, 90, ... */
+    uint64_t launches, calls; /* of kernels, into libraries: since the stream was opened */
+};
+
+struct ps_cuda_info {
+    char name[128];
+    uint32_t sm, processors;
+    uint64_t total_bytes, free_bytes;
+    uint32_t driver, runtime; /* CUDA versions, 1000 * major + 10 * minor */
+};
+
+enum { PS_CUDA_ABI = 1, PS_CUDA_SM_MIN = 75 };
+struct ps_cuda_api {
+    uint32_t abi;
+    const struct ps_kern *rows;
+    /* -ENODEV: no driver, no device, or a driver too old for this module; error() says which. */
+    int (*info)(struct ps_cuda_info *ret);
+    int (*alloc)(size_t bytes, void **ret); /* of the GPU, 256-byte aligned */
+    int (*free)(void *p);
+    int (*pin)(void *p, size_t bytes); /* host memory, so that the GPU may copy and read it */
+    int (*unpin)(void *p);
+    int (*open)(struct ps_cuda_stream *s); /* the memory is set already; zeroes counters and err */
+    int (*close)(struct ps_cuda_stream *s);
+    /* In the stream's turn, in any direction, between the GPU's and pinned memory. */
+    int (*copy)(struct ps_cuda_stream *s, void *dst, const void *src, size_t bytes);
+    int (*sync)(struct ps_cuda_stream *s);
+    /* This thread's last failure: the call, CUDA's name for it, and its words. "" when nothing failed. */
+    const char *(*error)(void);
+};
+
+/* The module's one symbol. */
+#define PS_CUDA_SYMBOL "ps_cuda_module"
+const struct ps_cuda_api *ps_cuda_module(void);
+
+/* Opens the module at `path`, or (NULL) the one beside the program, else in the library folder, and adds its rows to the
+ * kernel table; once. -ENOENT: there is none; -ENODEV: it is there and cannot be opened (a CUDA library is missing);
+ * -PS_EUNSUPPORTED: it is another version's. Says nothing of a GPU. */
+int ps_cuda_load(const char *path, const struct ps_cuda_api **ret, struct ps_detail *dt)
+    __attribute__((warn_unused_result));
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds and opens the CUDA module. It stays open: its rows are part of the kernel table from then on. */
+#include "engine/base/ps_err.h"
+#include "kernels/cuda/ps_cuda.h"
+#include "ps_config.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char name[] = "penstock-cuda.so";
+
+/* The module beside the program that runs. */
+static int beside(char *ret, size_t size)
+{
+    const ssize_t n = readlink("/proc/self/exe", ret, size);
+    if (n <= 0 || (size_t) n >= size) return -ENOENT;
+    ret[n] = 0;
+    char *slash = strrchr(ret, '/');
+    if (!slash || (size_t) (slash + 1 - ret) + sizeof name > size) return -ENAMETOOLONG;
+    memcpy(slash + 1, name, sizeof name);
+    return 0;
+}
+
+static int find(char *ret, size_t size, struct ps_detail *dt)
+{
+    char near[4096];
+    if (beside(near, sizeof near) < 0) *near = 0;
+    const char *const places[] = { near, PS_MODULE_DIR "/penstock-cuda.so" };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (*places[i] && access(places[i], F_OK) == 0) {
+            (void) snprintf(ret, size, "%s", places[i]);
+            return 0;
+        }
+    return ps_fail(dt, -ENOENT, "there is no %s beside the program or in %s", name, PS_MODULE_DIR);
+}
+
+int ps_cuda_load(const char *path, const struct ps_cuda_api **ret, struct ps_detail *dt)
+{
+    static const struct ps_cuda_api *loaded;
+    char found[4096];
+    if (loaded) {
+        *ret = loaded;
+        return 0;
+    }
+    int r = path ? 0 : find(found, sizeof found, dt);
+    if (r < 0) return r;
+    void *lib = dlopen(path ? path : found, RTLD_NOW | RTLD_LOCAL);
+    if (!lib) return ps_fail(dt, -ENODEV, "the CUDA module cannot be opened: %s", dlerror());
+    const struct ps_cuda_api *(*module)(void);
+    *(void **) &module = dlsym(lib, PS_CUDA_SYMBOL);
+    const struct ps_cuda_api *api = module ? module() : NULL;
+    if (!api || api->abi != PS_CUDA_ABI) {
+        r = ps_fail(dt, -PS_EUNSUPPORTED, "%s is of another version of Penstock",
+                    path ? path : found);
+        (void) dlclose(lib);
+        return r;
+    }
+    ps_kern_add(api->rows);
+    *ret = loaded = api;
+    return 0;
+}
