@@ -14,7 +14,7 @@ int ps_cpu_unmet(const struct ps_cpu *c, const uint64_t after[PS_Q__COUNT])
     return -1;
 }
 
-static void wake_sleeper(struct ps_cpu *c, int i)
+void ps_cpu_wake(struct ps_cpu *c, int i)
 {
     if (i == SLEEP_IO) {
         if (c->cfg.store) ps_store_wake(c->cfg.store);
@@ -30,11 +30,16 @@ void ps_cpu_bump(struct ps_cpu *c, int counter, enum ps_q q, uint64_t n)
 {
     atomic_store(&c->count[counter][q], n);
     for (int i = 0; i < SLEEPERS; i++)
-        if (n >= atomic_load(&c->sleeper[i].need[counter][q])) wake_sleeper(c, i);
+        if (n >= atomic_load(&c->sleeper[i].need[counter][q])) ps_cpu_wake(c, i);
 }
 
-/* Until the counter is n; false when the device stops instead. */
-static bool wait_count(struct ps_cpu *c, int sleeper, int counter, enum ps_q q, uint64_t n,
+void ps_cpu_need(struct ps_cpu *c, int sleeper, int counter, enum ps_q q, uint64_t n)
+{
+    atomic_store(&c->sleeper[sleeper].need[counter][q], n);
+    if (counter == DONE && c->on_gpu[q]) ps_cpu_wake(c, SLEEP_REAP + (int) q);
+}
+
+bool ps_cpu_wait_count(struct ps_cpu *c, int sleeper, int counter, enum ps_q q, uint64_t n,
                        uint64_t spin_ns)
 {
     const _Atomic uint64_t *count = &c->count[counter][q];
@@ -44,7 +49,7 @@ static bool wait_count(struct ps_cpu *c, int sleeper, int counter, enum ps_q q, 
             if (atomic_load(count) >= n) return true;
     struct ps_sleeper *s = &c->sleeper[sleeper];
     (void) pthread_mutex_lock(&s->lock);
-    atomic_store(&s->need[counter][q], n);
+    ps_cpu_need(c, sleeper, counter, q, n);
     while (atomic_load(count) < n && !(counter == PUT && atomic_load(&c->stop)))
         (void) pthread_cond_wait(&s->wake, &s->lock);
     atomic_store(&s->need[counter][q], UINT64_MAX);
@@ -65,7 +70,8 @@ void ps_cpu_fail(struct ps_cpu *c, int err, const struct ps_detail *dt)
 static int run_kernel(struct ps_cpu *c, enum ps_q q, const struct ps_task *t)
 {
     assert(ps_op_scratch(t->kern->op, t->args) <= c->cfg.scratch_bytes);
-    if (q == PS_Q_COMPUTE) return ps_pool_run(c->pool, t->kern, t->args, &t->cost);
+    if (q == PS_Q_COMPUTE || c->on_gpu[PS_Q_COMPUTE])
+        return ps_pool_run(c->pool, t->kern, t->args, &t->cost);
     uint8_t *scratch = c->cfg.scratch;
     if (scratch) scratch += c->cfg.threads * c->cfg.scratch_bytes;
     return ps_kern_run_all(t->kern, t->args, scratch);
@@ -84,7 +90,7 @@ static void exec(struct ps_cpu *c, enum ps_q q, const struct ps_task *t)
     ps_cpu_fail(c, r, &dt);
 }
 
-static void *lane_main(void *arg)
+void *ps_cpu_lane_main(void *arg)
 {
     struct ps_lane *l = arg;
     struct ps_cpu *c = l->cpu;
@@ -92,13 +98,13 @@ static void *lane_main(void *arg)
     uint64_t t0 = ps_now_ns();
     for (uint64_t k = 0;; k++) {
         uint64_t stall[PS_KIND__COUNT] = { 0 };
-        bool some = wait_count(c, (int) l->q, PUT, l->q, k + 1, spin_ns);
+        bool some = ps_cpu_wait_count(c, (int) l->q, PUT, l->q, k + 1, spin_ns);
         uint64_t t1 = ps_now_ns(), t2 = t1;
         if (!some) break;
         const struct ps_slot *s = ps_cpu_slot(c, l->q, k);
         for (int p; (p = ps_cpu_unmet(c, s->after)) >= 0;) {
             uint64_t from = t2;
-            (void) wait_count(c, (int) l->q, DONE, (enum ps_q) p, s->after[p], spin_ns);
+            (void) ps_cpu_wait_count(c, (int) l->q, DONE, (enum ps_q) p, s->after[p], spin_ns);
             t2 = ps_now_ns();
             stall[s->task.why[p]] += t2 - from;
         }
@@ -119,8 +125,8 @@ static void *lane_main(void *arg)
     return NULL;
 }
 
-static int cpu_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
-                     const uint64_t after[PS_Q__COUNT])
+int ps_cpu_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
+                 const uint64_t after[PS_Q__COUNT])
 {
     struct ps_cpu *c = (struct ps_cpu *) d;
     if ((q == PS_Q_READ || q == PS_Q_WRITE) && !c->cfg.store) return -ENODEV;
@@ -128,7 +134,7 @@ static int cpu_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
     const uint64_t len = c->cfg.queue_len;
     /* Full: waits until a quarter is free, or each task would cost a wake-up from here on. */
     if (k >= len && atomic_load(&c->count[DONE][q]) < k - len + 1)
-        (void) wait_count(c, SLEEP_MAIN, DONE, q, k - len + 1 + len / 4, 0);
+        (void) ps_cpu_wait_count(c, SLEEP_MAIN, DONE, q, k - len + 1 + len / 4, 0);
     struct ps_slot *s = ps_cpu_slot(c, q, k);
     *s = (struct ps_slot) { .task = *t };
     for (int p = 0; p < PS_Q__COUNT; p++) s->after[p] = after[p];
@@ -136,15 +142,15 @@ static int cpu_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
     return 0;
 }
 
-static int cpu_wait(struct ps_dev *d, const uint64_t n[PS_Q__COUNT])
+int ps_cpu_wait(struct ps_dev *d, const uint64_t n[PS_Q__COUNT])
 {
     struct ps_cpu *c = (struct ps_cpu *) d;
     for (int q = 0; q < PS_Q__COUNT; q++)
-        (void) wait_count(c, SLEEP_MAIN, DONE, (enum ps_q) q, n[q], 0);
+        (void) ps_cpu_wait_count(c, SLEEP_MAIN, DONE, (enum ps_q) q, n[q], 0);
     return atomic_load(&c->err);
 }
 
-static void cpu_stats(struct ps_dev *d, struct ps_dev_stats *ret)
+void ps_cpu_stats(struct ps_dev *d, struct ps_dev_stats *ret)
 {
     struct ps_cpu *c = (struct ps_cpu *) d;
     *ret = (struct ps_dev_stats) { 0 };
@@ -168,20 +174,22 @@ static void cpu_stats(struct ps_dev *d, struct ps_dev_stats *ret)
     }
 }
 
-static const char *cpu_error(const struct ps_dev *d)
+const char *ps_cpu_error(const struct ps_dev *d)
 {
     return ((const struct ps_cpu *) d)->detail.text;
 }
 
-static void cpu_close(struct ps_dev *d)
+void ps_cpu_stop(struct ps_cpu *c)
 {
-    struct ps_cpu *c = (struct ps_cpu *) d;
-    (void) cpu_wait(d, d->submitted);
+    (void) ps_cpu_wait(&c->base, c->base.submitted);
     atomic_store(&c->stop, true);
-    for (int i = 0; i < SLEEPERS; i++) wake_sleeper(c, i);
+    for (int i = 0; i < SLEEPERS; i++) ps_cpu_wake(c, i);
     for (int q = 0; q < PS_Q__COUNT; q++)
         if (c->lane[q].started) (void) pthread_join(c->lane[q].thread, NULL);
-    ps_pool_close(c->pool);
+}
+
+void ps_cpu_done(struct ps_cpu *c)
+{
     for (int i = 0; i < SLEEPERS; i++) {
         (void) pthread_cond_destroy(&c->sleeper[i].wake);
         (void) pthread_mutex_destroy(&c->sleeper[i].lock);
@@ -194,21 +202,28 @@ static void cpu_close(struct ps_dev *d)
     free(c->ios);
     free(c->free_ios);
     free(c->pending);
+}
+
+static void cpu_close(struct ps_dev *d)
+{
+    struct ps_cpu *c = (struct ps_cpu *) d;
+    ps_cpu_stop(c);
+    ps_pool_close(c->pool);
+    ps_cpu_done(c);
     free(c);
 }
 
 static const struct ps_dev_ops cpu_ops = {
     .name = "cpu",
-    .start = cpu_start,
-    .wait = cpu_wait,
-    .stats = cpu_stats,
-    .error_text = cpu_error,
+    .start = ps_cpu_start,
+    .wait = ps_cpu_wait,
+    .stats = ps_cpu_stats,
+    .error_text = ps_cpu_error,
     .close = cpu_close,
 };
 
 static void init(struct ps_cpu *c, const struct ps_dev_cfg *cfg)
 {
-    c->base.ops = &cpu_ops;
     c->base.align = cfg->store ? cfg->store->info.align : 0;
     c->cfg = *cfg;
     if (!c->cfg.threads) c->cfg.threads = 1;
@@ -229,8 +244,9 @@ static void init(struct ps_cpu *c, const struct ps_dev_cfg *cfg)
     }
 }
 
-static int alloc(struct ps_cpu *c)
+int ps_cpu_init(struct ps_cpu *c, const struct ps_dev_cfg *cfg)
 {
+    init(c, cfg);
     for (int q = 0; q < PS_Q__COUNT; q++) {
         c->ring[q] = ps_calloc(c->cfg.queue_len, sizeof *c->ring[q]);
         if (!c->ring[q]) return -ENOMEM;
@@ -243,27 +259,36 @@ static int alloc(struct ps_cpu *c)
     return c->ios && c->free_ios && c->pending ? 0 : -ENOMEM;
 }
 
+int ps_cpu_thread(struct ps_cpu *c, enum ps_q q, void *(*main)(void *lane))
+{
+    const bool disk = q == PS_Q_READ || q == PS_Q_WRITE;
+    if (q == PS_Q_WRITE || (disk && !c->cfg.store)) return 0; /* READ's thread does both */
+    int r = pthread_create(&c->lane[q].thread, NULL, main, &c->lane[q]);
+    c->lane[q].started = !r;
+    return -r;
+}
+
 static int start_threads(struct ps_cpu *c)
 {
     int r = ps_pool_open(c->cfg.threads, c->cfg.scratch, c->cfg.scratch_bytes, &c->pool);
-    for (int q = 0; r >= 0 && q < PS_Q__COUNT; q++) {
-        bool disk = q == PS_Q_READ || q == PS_Q_WRITE;
-        if (q == PS_Q_WRITE || (disk && !c->cfg.store)) continue;
-        r = -pthread_create(&c->lane[q].thread, NULL, disk ? ps_cpu_io_main : lane_main,
-                            &c->lane[q]);
-        c->lane[q].started = r >= 0;
-    }
+    for (int q = 0; r >= 0 && q < PS_Q__COUNT; q++)
+        r = ps_cpu_thread(c, (enum ps_q) q, q == PS_Q_READ ? ps_cpu_io_main : ps_cpu_lane_main);
     return r;
+}
+
+int ps_cpu_cfg_check(const struct ps_dev_cfg *cfg)
+{
+    if (cfg->queue_len > 1u << 20) return -EINVAL;
+    return cfg->store && cfg->io_bytes & (cfg->store->info.align - 1) ? -EINVAL : 0;
 }
 
 int ps_dev_cpu_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret)
 {
-    if (cfg->queue_len > 1u << 20) return -EINVAL;
-    if (cfg->store && cfg->io_bytes & (cfg->store->info.align - 1)) return -EINVAL;
+    if (ps_cpu_cfg_check(cfg) < 0) return -EINVAL;
     struct ps_cpu *c = ps_calloc(1, sizeof *c);
     if (!c) return -ENOMEM;
-    init(c, cfg);
-    int r = alloc(c);
+    c->base.ops = &cpu_ops;
+    int r = ps_cpu_init(c, cfg);
     if (r >= 0) r = start_threads(c);
     if (r < 0) {
         cpu_close(&c->base);

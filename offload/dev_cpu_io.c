@@ -129,7 +129,7 @@ static bool publish(struct io *s)
         int p;
         while ((p = ps_cpu_unmet(s->cpu, after)) >= 0) {
             if (after[p] < atomic_load(&me->need[DONE][p]))
-                atomic_store(&me->need[DONE][p], after[p]);
+                ps_cpu_need(s->cpu, SLEEP_IO, DONE, (enum ps_q) p, after[p]);
             if (atomic_load(&s->cpu->count[DONE][p]) < after[p]) break;
         }
         if (p < 0) ready = true;

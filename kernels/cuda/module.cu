@@ -99,6 +99,7 @@ static int open_stream(ps_cuda_stream *s)
     s->blas = nullptr;
     s->sm = (uint32_t) (major * 10 + minor);
     s->launches = s->calls = 0;
+    if (!s->counters) return 0;
     r = PS_CUDA(cudaMemsetAsync(s->counters, 0, PS_CUDA_COUNTERS * sizeof *s->counters, stream));
     if (r >= 0) r = PS_CUDA(cudaMemsetAsync(s->err, 0, PS_OP__COUNT * sizeof *s->err, stream));
     if (r >= 0) r = open_blas(s);
@@ -110,7 +111,42 @@ static int copy(ps_cuda_stream *s, void *dst, const void *src, size_t bytes)
 {
     return PS_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, ps_cuda_of(s)));
 }
+static int copy_2d(ps_cuda_stream *s, void *dst, size_t dst_pitch, const void *src,
+                   size_t src_pitch, size_t row_bytes, size_t rows)
+{
+    return PS_CUDA(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, row_bytes, rows,
+                                     cudaMemcpyDefault, ps_cuda_of(s)));
+}
 static int sync(ps_cuda_stream *s) { return PS_CUDA(cudaStreamSynchronize(ps_cuda_of(s))); }
+
+static int event_make(void **ret)
+{
+    cudaEvent_t e = nullptr;
+    int r = PS_CUDA(cudaEventCreateWithFlags(&e, cudaEventBlockingSync));
+    *ret = e;
+    return r;
+}
+static int event_free(void *e) { return PS_CUDA(cudaEventDestroy(static_cast<cudaEvent_t>(e))); }
+static int event_put(ps_cuda_stream *s, void *e)
+{
+    return PS_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(e), ps_cuda_of(s)));
+}
+static int event_wait(ps_cuda_stream *s, void *e)
+{
+    return PS_CUDA(cudaStreamWaitEvent(ps_cuda_of(s), static_cast<cudaEvent_t>(e), 0));
+}
+static int event_sync(void *e)
+{
+    return PS_CUDA(cudaEventSynchronize(static_cast<cudaEvent_t>(e)));
+}
+static int event_ns(void *from, void *to, uint64_t *ret)
+{
+    float ms = 0;
+    int r = PS_CUDA(
+        cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)));
+    *ret = ms > 0 ? static_cast<uint64_t>(static_cast<double>(ms) * 1e6) : 0;
+    return r;
+}
 static const char *error() { return failure; }
 
 /* Where the rows of the CPU have scratch. */
@@ -132,8 +168,10 @@ static const ps_kern rows[] = {
     {},
 };
 
-static const ps_cuda_api api = { PS_CUDA_ABI, rows,        info,         alloc, release, pin,
-                                 unpin,       open_stream, close_stream, copy,  sync,    error };
+static const ps_cuda_api api = { PS_CUDA_ABI, rows,       info,        alloc,        release,
+                                 pin,         unpin,      open_stream, close_stream, copy,
+                                 copy_2d,     sync,       event_make,  event_free,   event_put,
+                                 event_wait,  event_sync, event_ns,    error };
 
 extern "C" __attribute__((visibility("default"))) const ps_cuda_api *ps_cuda_module(void)
 {

@@ -12,7 +12,7 @@
 struct ps_detail;
 
 /* What a row finds in span->stream. The module fills all but the memory, which is the caller's: of the GPU, except `err`,
- * which may be pinned host memory. */
+ * which may be pinned host memory. A stream for copies alone has none. */
 enum { PS_CUDA_COUNTERS = 1 << 16 };
 struct ps_cuda_stream {
     void *stream; /* cudaStream_t */
@@ -47,7 +47,16 @@ struct ps_cuda_api {
     int (*close)(struct ps_cuda_stream *s);
     /* In the stream's turn, in any direction, between the GPU's and pinned memory. */
     int (*copy)(struct ps_cuda_stream *s, void *dst, const void *src, size_t bytes);
+    int (*copy_2d)(struct ps_cuda_stream *s, void *dst, size_t dst_pitch, const void *src,
+                   size_t src_pitch, size_t row_bytes, size_t rows);
     int (*sync)(struct ps_cuda_stream *s);
+    /* Events: a place in a stream. wait: what is put into s from now on comes after it. ns: between two that were reached. */
+    int (*event_make)(void **ret);
+    int (*event_free)(void *event);
+    int (*event_put)(struct ps_cuda_stream *s, void *event);
+    int (*event_wait)(struct ps_cuda_stream *s, void *event);
+    int (*event_sync)(void *event);
+    int (*event_ns)(void *from, void *to, uint64_t *ret);
     /* This thread's last failure: the call, CUDA's name for it, and its words. "" when nothing failed. */
     const char *(*error)(void);
 };

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The device whose COMPUTE, H2D and D2H are a GPU's: see dev.h for the contract. */
+#ifndef PS_DEV_CUDA_H
+#define PS_DEV_CUDA_H
+#include "kernels/cuda/ps_cuda.h"
+#include "offload/dev.h"
+
+struct ps_dev_cuda_cfg {
+    const struct ps_cuda_api *api; /* of ps_cuda_load() */
+    uint64_t mem_bytes;            /* of the GPU, for the caller's buffers */
+    size_t scratch_bytes;          /* of the GPU, for the rows on COMPUTE (ps_kern_scratch) */
+};
+/* Memory of the GPU that a device with this configuration takes, all of it at open. */
+uint64_t ps_dev_cuda_bytes(const struct ps_dev_cuda_cfg *cfg);
+/* Host memory that moves to and from the GPU touch must be pinned (api->pin) while they run; the arguments of a kernel that are arrays
+ * of structs are read by the GPU, too. cfg->threads work behind HOST. */
+int ps_dev_cuda_open(const struct ps_dev_cfg *cfg, const struct ps_dev_cuda_cfg *cuda,
+                     struct ps_dev **ret, struct ps_detail *dt) ps_must_check;
+void *ps_dev_cuda_mem(const struct ps_dev *d); /* mem_bytes, 256-byte aligned */
+
+/* What was asked of CUDA since open. */
+struct ps_dev_cuda_counts {
+    uint64_t launches, calls;       /* of kernels, into cuBLAS */
+    uint64_t copies, events, waits; /* event records; waits of one stream for another */
+    uint64_t syncs;                 /* times that a host thread waited for an event */
+};
+void ps_dev_cuda_counts(struct ps_dev *d, struct ps_dev_cuda_counts *ret); /* after a drain */
+#endif
