@@ -80,7 +80,8 @@ int ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
 {
     enum ps_place place = place_of(d, q);
     uint32_t flags = place == PS_PLACE_HOST ? ps_cpu_flags() : d->sm;
-    const struct ps_kern *k = ps_kern_pick(op, place, flags, args);
+    const struct ps_kern *k = ps_dev_is_sim(d) ? ps_kern_ref(op) /* for its op's cost alone */
+                                               : ps_kern_pick(op, place, flags, args);
     return k ? ps_dev_run_kern(d, q, k, args, uses, n_uses) : -PS_EUNSUPPORTED;
 }
 

@@ -118,14 +118,10 @@ struct ps_dev { /* first member of every implementation's struct */
     uint64_t submitted[PS_Q__COUNT];
     uint32_t tag;        /* given to the tasks that follow */
     uint32_t align;      /* of the disk side of moves: the store's; 0 = any */
+    enum ps_where where; /* of what COMPUTE's kernels work on: PS_HOST or PS_GPU */
     enum ps_place place; /* of COMPUTE's kernels; HOST's are the host's on every device */
     uint32_t sm;         /* PS_PLACE_CUDA: what a row's `need` may be at most */
 };
-/* Where COMPUTE's kernels want what they work on. */
-static inline enum ps_where ps_dev_where(const struct ps_dev *d)
-{
-    return d->place == PS_PLACE_CUDA ? PS_GPU : PS_HOST;
-}
 
 enum { PS_THREADS_MAX = 4096 };
 struct ps_dev_cfg {
@@ -147,6 +143,7 @@ int ps_dev_cpu_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret) ps_must_c
  * wait starts no earlier than what was waited for. Traces and stats have virtual times. */
 struct ps_sim_rates {
     double bytes_per_s[PS_Q__COUNT], flops_per_s[PS_Q__COUNT], lat_s;
+    bool gpu;            /* COMPUTE is a GPU's */
     ps_dev_trace *trace; /* may be NULL */
     void *trace_ud;
 };

@@ -333,6 +333,7 @@ int ps_dev_cuda_open(const struct ps_dev_cfg *cfg, const struct ps_dev_cuda_cfg 
     g->api = cuda->api;
     g->cpu.base.ops = &cuda_ops;
     g->cpu.base.place = PS_PLACE_CUDA;
+    g->cpu.base.where = PS_GPU;
     int r = ps_cpu_init(&g->cpu, cfg);
     if (!r) r = take_memory(g, cuda);
     if (!r) r = open_queues(g);

@@ -134,6 +134,7 @@ int ps_dev_sim_open(const struct ps_sim_rates *rates, struct ps_dev **ret)
     if (!s) return -ENOMEM;
     s->base.ops = &sim_ops;
     s->rates = *rates;
+    s->base.where = rates->gpu ? PS_GPU : PS_HOST;
     *ret = &s->base;
     return 0;
 }

@@ -111,6 +111,7 @@ static void count(struct ps_first *f, const struct ps_spool_head *h, const struc
     for (uint32_t i = 0; i < p->n_stop; i++) bytes += (uint32_t) p->stop[i].len;
     if (bytes > f->most_stop_bytes) f->most_stop_bytes = bytes;
     if (p->n_stop_ids > f->most_stop_ids) f->most_stop_ids = p->n_stop_ids;
+    s->most_banned = f->most_stop_ids + 1; /* and EOS */
 }
 
 static int spool_it(struct pass *p, uint64_t line, const int32_t *ids, uint64_t n_ids)

@@ -25,17 +25,28 @@ uint32_t ps_slab_cap(const struct ps_plan_detail *d, const struct ps_keep *k, ui
     return (cap + d->quantum - 1) / d->quantum * d->quantum;
 }
 
+uint64_t ps_new_row_bytes(const struct ps_shape *s, const struct ps_plan_detail *d)
+{
+    uint64_t head = 2 * (uint64_t) s->head_dim * ps_dtype_bytes(d->kv_type) + sizeof(int32_t);
+    return PS_ROUND_UP(head * s->kv_heads, 16);
+}
+
 struct cut {
-    struct ps_arena *arena;
+    struct ps_arena *host, *gpu; /* gpu: NULL without one */
+    struct ps_arena *near;       /* where COMPUTE works */
+    const struct ps_shape *s;
+    const struct ps_plan *p;
+    const struct ps_plan_detail *d;
     struct ps_detail *dt;
     int err;
 };
 
 /* After the first failure the rest does nothing: one check at the end. */
-static void *take(struct cut *c, const char *name, uint64_t n, uint64_t size, size_t align)
+static void *take(struct cut *c, struct ps_arena *from, const char *name, uint64_t n, uint64_t size,
+                  size_t align)
 {
     void *p = NULL;
-    if (!c->err && n) c->err = ps_arena_alloc(c->arena, name, n, size, align, &p, c->dt);
+    if (!c->err && n) c->err = ps_arena_alloc(from, name, n, size, align, &p, c->dt);
     return c->err ? NULL : p;
 }
 
@@ -46,95 +57,182 @@ static unsigned count(const uint8_t *tier, size_t n, enum ps_tier t)
     return k;
 }
 
-static void take_kv(struct cut *c, const struct ps_shape *s, const struct ps_plan *p,
-                    struct ps_layout *l)
+static uint64_t resident_bytes(const struct ps_packed *m, const struct ps_plan_detail *d,
+                               enum ps_tier t)
 {
-    const struct ps_plan_detail *d = p->detail;
-    size_t slabs = (size_t) s->layers * p->micro_batches;
-    uint64_t extent = ps_kv_extent_bytes(s, d), entries = (uint64_t) d->pool * s->kv_heads;
-    unsigned host = count(d->slab_tier, slabs, PS_TIER_HOST),
-             disk = count(d->slab_tier, slabs, PS_TIER_DISK);
-    l->kv_host = take(c, "KV slabs", host, extent, PAGE);
-    l->kv_ring = take(c, "KV slabs on their way from and to the disk", d->kv_ring, extent, PAGE);
-    l->pos = take(c, "KV positions and scores", slabs * entries, sizeof *l->pos, LINE);
-    if (d->scores)
-        l->score = take(c, "KV positions and scores", slabs * entries, sizeof *l->score, LINE);
-    if (disk) {
-        uint64_t log = (uint64_t) disk * p->slots * s->kv_heads * d->log_steps;
-        size_t entry = s->head_dim * ps_dtype_bytes(d->kv_type);
-        l->log_k = take(c, "new KV entries not yet merged into slabs on disk", log, entry, LINE);
-        l->log_v = take(c, "new KV entries not yet merged into slabs on disk", log, entry, LINE);
-        l->log_index = take(c, "new KV entries not yet merged into slabs on disk", log,
-                            sizeof *l->log_index, LINE);
-    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < m->n_chunks; i++)
+        if (d->chunk_tier[i] == t) sum += m->chunks[i].len;
+    return sum;
 }
 
-static void take_activations(struct cut *c, const struct ps_shape *s, const struct ps_plan *p,
-                             struct ps_layout *l)
+static uint64_t slabs(const struct cut *c) { return (uint64_t) c->s->layers * c->p->micro_batches; }
+
+/* Without a GPU COMPUTE visits all slabs, and on the host. */
+static uint64_t host_slabs(const struct cut *c)
 {
-    const struct ps_plan_detail *d = p->detail;
-    uint64_t hidden = ps_hidden_bytes(s, d);
-    unsigned host = count(d->hidden_tier, p->micro_batches, PS_TIER_HOST);
-    l->hidden = take(c, "hidden states", host, hidden, PAGE);
-    l->hidden_ring =
-        take(c, "hidden states on their way from and to the disk", d->hidden_ring, hidden, PAGE);
+    uint64_t n = 0;
+    for (size_t i = 0; i < slabs(c); i++) n += !c->gpu || c->d->slab_host[i];
+    return n;
+}
+
+/* ---- what a GPU copies, reads or writes: at the front of the host's arena */
+
+static void take_control(struct cut *c, struct ps_layout *l)
+{
+    const char *name = "control blocks and results";
+    const uint32_t mbs = c->p->micro_batches, slots = c->p->slots;
+    uint64_t rows = (uint64_t) mbs * c->d->mb_rows;
+#define TAKE(n, p) ((p) = take(c, c->host, name, n, sizeof *(p), LINE))
+    TAKE(rows, l->ids);
+    TAKE(rows, l->ids_pos);
+    TAKE(rows, l->gather_ids);
+    TAKE(rows, l->sample_rows);
+    TAKE((uint64_t) mbs * slots, l->outs);
+    TAKE(c->d->head_rows, l->scored);
+    if (c->gpu) TAKE((uint64_t) mbs * slots * c->d->most_banned, l->banned);
+    for (unsigned i = 0; i < PS_CTL_BLOCKS; i++) {
+        struct ps_ctl *b = &l->ctl[i];
+        TAKE(slots, b->decode);
+        TAKE(slots, b->prompt);
+        TAKE(slots, b->compact);
+        TAKE(slots, b->replay);
+        TAKE((uint64_t) slots * c->s->kv_heads, b->at);
+    }
+    uint64_t entries = c->gpu ? (uint64_t) c->s->kv_heads * c->p->kv_cap : 0;
+    TAKE(entries, l->from_gpu_pos);
+    TAKE(entries, l->from_gpu_score);
+#undef TAKE
+}
+
+static void take_far(struct cut *c, struct ps_layout *l)
+{
+    const uint64_t rows = (uint64_t) c->d->passes * c->p->slots;
+    const uint64_t wide = (uint64_t) c->s->q_heads * c->s->head_dim,
+                   kv_wide = (uint64_t) c->s->kv_heads * c->s->head_dim;
+    const char *name = "queries and results of attention on the host";
+    l->new_rows = take(c, c->host, "new KV entries from the GPU",
+                       (uint64_t) PS_NEW_BLOCKS * c->p->slots, ps_new_row_bytes(c->s, c->d), PAGE);
+    if (!host_slabs(c)) return;
+    l->far_q = take(c, c->host, name, rows, wide * sizeof(float), LINE);
+    l->far_k = take(c, c->host, name, rows, kv_wide * sizeof(float), LINE);
+    l->far_v = take(c, c->host, name, rows, kv_wide * sizeof(float), LINE);
+    l->far_o = take(c, c->host, name, rows, wide * sizeof(float), LINE);
+}
+
+static void take_host(struct cut *c, const struct ps_packed *m, struct ps_layout *l)
+{
+    const struct ps_plan_detail *d = c->d;
+    const uint32_t mbs = c->p->micro_batches;
+    uint64_t extent = ps_kv_extent_bytes(c->s, d), entries = (uint64_t) d->pool * c->s->kv_heads,
+             hidden = ps_hidden_bytes(c->s, d), host = host_slabs(c);
+    take_control(c, l);
+    if (c->gpu) take_far(c, l);
+    l->ring = take(c, c->host, "weights on their way from the disk", d->ring_bytes, 1, PAGE);
+    l->kv_ring =
+        take(c, c->host, "KV slabs on their way from and to the disk", d->kv_ring, extent, PAGE);
+    l->hidden_ring = take(c, c->host, "hidden states on their way from and to the disk",
+                          d->hidden_ring, hidden, PAGE);
+    l->hidden =
+        take(c, c->host, "hidden states", count(d->hidden_tier, mbs, PS_TIER_HOST), hidden, PAGE);
+    l->pos = take(c, c->host, "KV positions and scores", host * entries, sizeof *l->pos, LINE);
+    if (d->scores)
+        l->score =
+            take(c, c->host, "KV positions and scores", host * entries, sizeof *l->score, LINE);
+    l->kv_host =
+        take(c, c->host, "KV slabs", count(d->slab_tier, slabs(c), PS_TIER_HOST), extent, PAGE);
+    if (c->gpu && !d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
+    l->resident =
+        take(c, c->host, "weights that stay", resident_bytes(m, d, PS_TIER_HOST), 1, PAGE);
+    if (c->gpu && d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
+}
+
+/* What only the host's cores touch. */
+static void take_rest(struct cut *c, unsigned threads, struct ps_layout *l)
+{
+    const struct ps_plan_detail *d = c->d;
+    const char *log_name = "new KV entries not yet merged into slabs on disk";
+    unsigned disk = count(d->slab_tier, slabs(c), PS_TIER_DISK);
+    uint64_t log = (uint64_t) disk * c->p->slots * c->s->kv_heads * d->log_steps;
+    size_t entry = c->s->head_dim * ps_dtype_bytes(d->kv_type);
+    l->log_k = take(c, c->host, log_name, log, entry, LINE);
+    l->log_v = take(c, c->host, log_name, log, entry, LINE);
+    l->log_index = take(c, c->host, log_name, log, sizeof *l->log_index, LINE);
+    uint64_t entries = (uint64_t) c->s->kv_heads * c->p->kv_cap;
+    const char *name = "control blocks and results";
+    l->dump_pos = take(c, c->host, name, entries, sizeof *l->dump_pos, LINE);
+    l->dump_score = take(c, c->host, name, entries, sizeof *l->dump_score, LINE);
+    l->worker_scratch =
+        take(c, c->host, "scratch of the worker threads", threads + 1, d->scratch_bytes, PAGE);
+}
+
+/* ---- where COMPUTE works */
+
+static void take_activations(struct cut *c, struct ps_layout *l)
+{
+    const struct ps_plan_detail *d = c->d;
+    const struct ps_shape *s = c->s;
     for (int a = PS_A_H; a < PS_A_LOGITS; a++) {
         if (a == PS_A_E && s->embed == s->hidden) continue;
-        l->act[a] = take(c, "activations of a layer",
-                         (uint64_t) p->chunk_rows * ps_actv_width(s, (enum ps_actv) a),
+        l->act[a] = take(c, c->near, "activations of a layer",
+                         (uint64_t) c->p->chunk_rows * ps_actv_width(s, (enum ps_actv) a),
                          sizeof(float), LINE);
     }
+    if (d->passes > 1)
+        l->o2 = take(c, c->near, "activations of a layer",
+                     (uint64_t) c->p->chunk_rows * ps_actv_width(s, PS_A_O), sizeof(float), LINE);
+    const char *prompts = "K, V and scores of the prompts of a layer";
     uint64_t row = (uint64_t) s->kv_heads * s->head_dim * ps_dtype_bytes(d->kv_type);
-    l->prompt_k = take(c, "K, V and scores of the prompts of a layer", d->mb_prompt, row, LINE);
-    l->prompt_v = take(c, "K, V and scores of the prompts of a layer", d->mb_prompt, row, LINE);
+    l->prompt_k = take(c, c->near, prompts, d->mb_prompt, row, LINE);
+    l->prompt_v = take(c, c->near, prompts, d->mb_prompt, row, LINE);
     if (d->scores)
-        l->prompt_score = take(c, "K, V and scores of the prompts of a layer", d->mb_prompt,
-                               s->kv_heads * sizeof(float), LINE);
-    l->gather = take(c, "logits", (uint64_t) d->head_rows * s->hidden, sizeof(float), LINE);
-    l->logits = take(c, "logits", (uint64_t) d->head_rows * s->vocab, sizeof(float), LINE);
+        l->prompt_score =
+            take(c, c->near, prompts, d->mb_prompt, s->kv_heads * sizeof(float), LINE);
+    l->gather =
+        take(c, c->near, "logits", (uint64_t) d->head_rows * s->hidden, sizeof(float), LINE);
+    l->logits = take(c, c->near, "logits", (uint64_t) d->head_rows * s->vocab, sizeof(float), LINE);
 }
 
-static void take_control(struct cut *c, const struct ps_shape *s, const struct ps_plan *p,
-                         unsigned threads, struct ps_layout *l)
+static void take_gpu(struct cut *c, const struct ps_packed *m, struct ps_layout *l)
 {
-    const struct ps_plan_detail *d = p->detail;
-    const char *name = "control blocks and results";
-    uint64_t rows = (uint64_t) p->micro_batches * d->mb_rows;
-    l->ids = take(c, name, rows, sizeof *l->ids, LINE);
-    l->ids_pos = take(c, name, rows, sizeof *l->ids_pos, LINE);
-    l->gather_ids = take(c, name, rows, sizeof *l->gather_ids, LINE);
-    l->sample_rows = take(c, name, rows, sizeof *l->sample_rows, LINE);
-    l->outs = take(c, name, (uint64_t) p->micro_batches * p->slots, sizeof *l->outs, LINE);
-    l->scored = take(c, name, d->head_rows, sizeof *l->scored, LINE);
-    for (unsigned i = 0; i < d->ctl_blocks; i++) {
-        struct ps_ctl *b = &l->ctl[i];
-        b->decode = take(c, name, p->slots, sizeof *b->decode, LINE);
-        b->prompt = take(c, name, p->slots, sizeof *b->prompt, LINE);
-        b->compact = take(c, name, p->slots, sizeof *b->compact, LINE);
-        b->replay = take(c, name, p->slots, sizeof *b->replay, LINE);
-        b->at = take(c, name, (uint64_t) p->slots * s->kv_heads, sizeof *b->at, LINE);
+    const struct ps_plan_detail *d = c->d;
+    const uint32_t mbs = c->p->micro_batches;
+    uint64_t extent = ps_kv_extent_bytes(c->s, d), entries = (uint64_t) d->pool * c->s->kv_heads,
+             hidden = ps_hidden_bytes(c->s, d), near = slabs(c) - host_slabs(c);
+    const char *meta = "KV positions and scores", *ring = "KV slabs that pass by",
+               *hiddens = "hidden states that pass by";
+    l->gpu_ring = take(c, c->gpu, "weights that pass by", d->gpu_ring_bytes, 1, PAGE);
+    l->gpu_kv_ring = take(c, c->gpu, ring, d->gpu_kv_ring, extent, PAGE);
+    if (host_slabs(c)) {
+        l->gpu_ring_pos =
+            take(c, c->gpu, ring, d->gpu_kv_ring * entries, sizeof *l->gpu_ring_pos, LINE);
+        if (d->scores)
+            l->gpu_ring_score =
+                take(c, c->gpu, ring, d->gpu_kv_ring * entries, sizeof *l->gpu_ring_score, LINE);
     }
-    uint64_t entries = (uint64_t) s->kv_heads * p->kv_cap;
-    l->dump_pos = take(c, name, entries, sizeof *l->dump_pos, LINE);
-    l->dump_score = take(c, name, entries, sizeof *l->dump_score, LINE);
-    l->worker_scratch =
-        take(c, "scratch of the worker threads", threads + 1, d->scratch_bytes, PAGE);
+    l->gpu_new_rows = take(c, c->gpu, ring, (uint64_t) PS_NEW_BLOCKS * c->p->slots,
+                           ps_new_row_bytes(c->s, d), PAGE);
+    l->gpu_hidden_ring = take(c, c->gpu, hiddens, d->gpu_hidden_ring, hidden, PAGE);
+    l->gpu_hidden =
+        take(c, c->gpu, "hidden states", count(d->hidden_tier, mbs, PS_TIER_GPU), hidden, PAGE);
+    l->gpu_pos = take(c, c->gpu, meta, near * entries, sizeof *l->gpu_pos, LINE);
+    if (d->scores) l->gpu_score = take(c, c->gpu, meta, near * entries, sizeof *l->gpu_score, LINE);
+    l->gpu_kv =
+        take(c, c->gpu, "KV slabs", count(d->slab_tier, slabs(c), PS_TIER_GPU), extent, PAGE);
+    l->gpu_resident =
+        take(c, c->gpu, "weights that stay", resident_bytes(m, d, PS_TIER_GPU), 1, PAGE);
 }
 
-int ps_layout_make(struct ps_arena *a, const struct ps_packed *m, const struct ps_plan *p,
-                   unsigned threads, struct ps_layout *ret, struct ps_detail *dt)
+int ps_layout_make(struct ps_arena *host, struct ps_arena *gpu, const struct ps_packed *m,
+                   const struct ps_plan *p, unsigned threads, struct ps_layout *ret,
+                   struct ps_detail *dt)
 {
-    const struct ps_plan_detail *d = p->detail;
-    struct cut c = { a, dt, 0 };
+    struct cut c = { host, gpu, gpu ? gpu : host, &m->shape, p, p->detail, dt, 0 };
     struct ps_layout l = { 0 };
-    uint64_t resident = 0;
-    for (uint32_t i = 0; i < m->n_chunks; i++)
-        if (d->chunk_tier[i] == PS_TIER_HOST) resident += m->chunks[i].len;
-    l.resident = take(&c, "weights that stay", resident, 1, PAGE);
-    l.ring = take(&c, "weights on their way from the disk", d->ring_bytes, 1, PAGE);
-    take_kv(&c, &m->shape, p, &l);
-    take_activations(&c, &m->shape, p, &l);
-    take_control(&c, &m->shape, p, threads, &l);
+    take_host(&c, m, &l);
+    if (gpu) take_gpu(&c, m, &l);
+    take_activations(&c, &l);
+    take_rest(&c, threads, &l);
     if (!c.err) *ret = l;
     return c.err;
 }

@@ -22,8 +22,10 @@ void ps_plan_done(struct ps_plan *p)
     if (!p->detail) return;
     free(p->detail->chunk_tier);
     free(p->detail->slab_tier);
+    free(p->detail->slab_host);
     free(p->detail->hidden_tier);
     free(p->detail->table);
+    free(p->detail->gpu_table);
     free(p->detail);
     p->detail = NULL;
 }

@@ -19,18 +19,32 @@ struct ps_job_stats {
     uint64_t prompt_tokens, max_new_tokens; /* sums */
     uint32_t longest_prompt, longest_total; /* prompt + max_tokens */
     uint32_t most_top;                      /* most logprobs asked for */
+    uint32_t most_banned;                   /* most ids that a sequence must not end with yet */
     bool scores_prompts;                    /* some line wants echo + logprobs */
 };
 
 /* What the links do, in bytes/s and flop/s, for choosing among plans; 0 = a cautious guess. */
 struct ps_rates {
-    double disk_read, disk_write, dram, gemm;
+    double disk_read, disk_write, dram, gemm; /* gemm: of the host's cores */
+    double h2d, d2h, hbm, gpu_gemm;           /* of the GPU, if there is one */
 };
+
+/* The GPU to plan for. */
+struct ps_plan_gpu {
+    uint64_t mem_bytes; /* of it, that may be used; 0: there is none, or none is wanted */
+    uint32_t sm;        /* 75, 90, ...: picks the kernels whose scratch is counted */
+};
+
+/* Where decode attention over KV that does not lie on the GPU runs. */
+enum ps_attention_at { PS_ATTENTION_AUTO, PS_ATTENTION_GPU, PS_ATTENTION_HOST };
 
 struct ps_plan_req {
     const struct ps_packed *model;
     struct ps_job_stats job;
     uint64_t host_mem, disk_space; /* bytes that may be used */
+    struct ps_plan_gpu gpu;
+    uint64_t pin_max; /* bytes of host memory that can be pinned for the GPU; 0 = all of it */
+    enum ps_attention_at attention;
     struct ps_shares weights, kv, hidden;
     uint32_t gpu_batch_size, num_gpu_batches, prefill_tokens; /* 0 = auto */
     struct ps_kv_config kv_config;                            /* policy, budget, type */
@@ -49,8 +63,11 @@ struct ps_plan {
     /* realised placement */
     uint64_t weight_bytes[PS_TIER__COUNT], kv_bytes[PS_TIER__COUNT], hidden_bytes[PS_TIER__COUNT];
     uint64_t host_bytes, disk_bytes; /* all that is taken */
-    double predicted_s;              /* of the whole job, from the rates alone */
-    struct ps_plan_detail *detail;   /* the scheduler's: placement per chunk and slab */
+    uint64_t gpu_bytes;              /* what the device takes beside it included */
+    uint64_t pinned_bytes;           /* of host_bytes */
+    uint32_t host_slabs; /* KV slabs whose decode attention runs on the host beside a GPU */
+    double predicted_s;  /* of the whole job, from the rates alone */
+    struct ps_plan_detail *detail; /* the scheduler's: placement per chunk and slab */
 };
 
 /* 0; -PS_EBUDGET when nothing fits (`*ret_text`, if not NULL, gets the itemised table and the smallest budget or nearest plan

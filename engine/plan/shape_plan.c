@@ -94,9 +94,10 @@ static int place(const struct ps_plan_req *req, const struct ps_candidate *c, st
     if (p->micro_batches > most) most = p->micro_batches;
     d->chunk_tier = ps_calloc(m->n_chunks, 1);
     d->slab_tier = ps_calloc(slabs, 1);
+    d->slab_host = ps_calloc(slabs, 1);
     d->hidden_tier = ps_calloc(p->micro_batches, 1);
     ps_auto_free uint64_t *bytes = ps_calloc(most, sizeof *bytes);
-    if (!d->chunk_tier || !d->slab_tier || !d->hidden_tier || !bytes)
+    if (!d->chunk_tier || !d->slab_tier || !d->slab_host || !d->hidden_tier || !bytes)
         return ps_fail(dt, -ENOMEM, "plan: out of memory");
 #define SPREAD(n, disk_pct, tier, sum) \
     ps_spread(bytes, n, (double[]) { 0, 100 - (disk_pct), disk_pct }, PS_TIER__COUNT, tier, sum)
@@ -141,7 +142,8 @@ static int geometry(const struct ps_plan_req *req, const struct ps_candidate *c,
     d->kv_ring = ring_of(p->kv_bytes[PS_TIER_DISK] > 0, 3);
     d->hidden_ring = ring_of(p->hidden_bytes[PS_TIER_DISK] > 0, 3);
     d->log_steps = c->log_steps;
-    d->ctl_blocks = PS_CTL_BLOCKS;
+    d->passes = 1;
+    d->most_banned = req->job.most_banned;
     /* tiers were counted in items; now in bytes */
     for (int t = 0; t < PS_TIER__COUNT; t++) {
         p->kv_bytes[t] *= ps_kv_extent_bytes(s, d);
@@ -185,7 +187,7 @@ int ps_candidate_build(const struct ps_plan_req *req, const struct ps_candidate 
     if (!r) r = geometry(req, c, &p, dt);
     if (!r) r = ps_arena_open(&(struct ps_arena_cfg) { .measure = true }, &arena, dt);
     struct ps_layout l;
-    if (!r) r = ps_layout_make(arena, req->model, &p, req->threads, &l, dt);
+    if (!r) r = ps_layout_make(arena, NULL, req->model, &p, req->threads, &l, dt);
     if (!r) {
         p.host_bytes = ps_arena_used(arena);
         p.disk_bytes = p.kv_bytes[PS_TIER_DISK] + p.hidden_bytes[PS_TIER_DISK];

@@ -8,7 +8,7 @@
 /* Waits for half of the blocks at a time: a wake-up of this thread for each block would leave the device without tasks. */
 int ps_sched_ctl(struct ps_sched *s, struct ps_ctl **ret, struct ps_buf **ret_buf)
 {
-    const uint32_t n = s->d->ctl_blocks, half = n / 2, i = s->ctl_next++ % n;
+    const uint32_t n = PS_CTL_BLOCKS, half = n / 2, i = s->ctl_next++ % n;
     for (uint32_t j = i; i % half == 0 && j < i + half; j++) {
         int r = ps_dev_wait(s->dev, &s->ctl[j], true);
         if (r < 0) return r;

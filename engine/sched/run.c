@@ -82,7 +82,7 @@ static int open_device(struct run *x, struct ps_detail *dt)
 static void init_bufs(struct ps_sched *s)
 {
     const struct ps_buf host = { .where = PS_HOST, .len_bytes = UINT64_MAX },
-                        near = { .where = ps_dev_where(s->dev), .len_bytes = UINT64_MAX };
+                        near = { .where = s->dev->where, .len_bytes = UINT64_MAX };
     for (int a = 0; a < PS_A__COUNT; a++) s->act[a] = near;
     s->prompt_kv = s->gather = s->logits = near;
     s->scored = host;
@@ -107,7 +107,7 @@ static int open_run(struct run *x, struct ps_detail *dt)
                                 .populate = !c->sim, /* then nothing is read or computed */
                                 .numa_nodes = c->numa_nodes };
     int r = ps_arena_open(&mem, &x->arena, dt);
-    if (!r) r = ps_layout_make(x->arena, s->m, s->plan, c->threads, &s->l, dt);
+    if (!r) r = ps_layout_make(x->arena, NULL, s->m, s->plan, c->threads, &s->l, dt);
     if (!r && !c->sim) r = make_offload_file(x, dt);
     if (!r && !c->sim) r = open_store(x, dt);
     if (!r) r = open_device(x, dt);

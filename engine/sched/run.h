@@ -5,7 +5,7 @@
 #ifndef PS_RUN_H
 #define PS_RUN_H
 #include "engine/plan/plan.h"
-#include "offload/dev.h"
+#include "offload/dev_cuda.h"
 
 /* A request as the scheduler sees it. The job owns it, from next() to end(). */
 struct ps_seq {
@@ -71,7 +71,8 @@ struct ps_run_cfg {
     bool verify_always, dump_kv;
     const struct ps_sim_rates
         *sim; /* not NULL: nothing is read or computed, times are virtual; every token is 0 */
-    /* Opens the device that computes; NULL = ps_dev_cpu_open. */
+    const struct ps_cuda_api *cuda; /* the GPU that a plan with gpu_bytes is run on */
+    /* Opens another device instead (tests); the GPU's memory is then memory of the host. */
     int (*device)(const struct ps_dev_cfg *cfg, struct ps_dev **ret);
     ps_dev_trace *trace;
     void *trace_ud;
