@@ -13,7 +13,7 @@
 
 struct ps_arena {
     uint8_t *base;
-    uint64_t bytes, used, mapped;
+    uint64_t bytes, used, mapped; /* mapped: 0 = nothing is ours */
     bool measure;
     struct ps_arena_item *items;
     size_t n_items, cap_items;
@@ -88,7 +88,8 @@ int ps_arena_open(const struct ps_arena_cfg *cfg, struct ps_arena **ret, struct 
     if (!a) return ps_fail(dt, -ENOMEM, "no memory for an arena's descriptor");
     a->measure = cfg->measure;
     a->bytes = cfg->bytes ? cfg->bytes : UINT64_MAX;
-    if (!cfg->measure) {
+    a->base = cfg->base;
+    if (!cfg->measure && !cfg->base) {
         int r = map(a, cfg, dt);
         if (r < 0) return r;
     }
@@ -99,7 +100,7 @@ int ps_arena_open(const struct ps_arena_cfg *cfg, struct ps_arena **ret, struct 
 void ps_arena_close(struct ps_arena *a)
 {
     if (!a) return;
-    if (a->base) (void) munmap(a->base, a->mapped);
+    if (a->mapped) (void) munmap(a->base, a->mapped);
     free(a->items);
     free(a);
 }

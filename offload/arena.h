@@ -15,6 +15,8 @@ struct ps_arena;
 struct ps_arena_cfg {
     uint64_t bytes; /* capacity; 0 with measure: unbounded */
     bool measure;   /* no memory behind it: alloc gives NULL pointers and counts */
+    void *
+        base; /* not NULL: cuts up this memory, somebody else's (a GPU's), aligned to 256 bytes, and never touches it */
     bool
         populate; /* touch every page at open, from several threads, so that no fault comes later */
     const char *numa_nodes; /* libnuma's syntax ("0", "0-1"); NULL = the kernel's policy */
@@ -31,7 +33,7 @@ void ps_arena_close(struct ps_arena *a); /* takes NULL */
 static inline void ps_arena_closep(struct ps_arena **a) { ps_arena_close(*a); }
 #define ps_auto_arena ps_cleanup(ps_arena_closep)
 
-/* n * size bytes at `align` (a power of two, <= 2 MiB), zeroed. -PS_EBUDGET when it does not fit (the detail gives name,
+/* n * size bytes at `align` (a power of two, <= 2 MiB; over `base`: counted from there), zeroed unless it is over `base`. -PS_EBUDGET when it does not fit (the detail gives name,
  * wanted and left bytes). With measure *ret is NULL. */
 int ps_arena_alloc(struct ps_arena *a, const char *name, uint64_t n, uint64_t size, size_t align,
                    void **ret, struct ps_detail *dt) ps_must_check;

@@ -32,8 +32,7 @@ uint64_t ps_new_row_bytes(const struct ps_shape *s, const struct ps_plan_detail 
 }
 
 struct cut {
-    struct ps_arena *host, *gpu; /* gpu: NULL without one */
-    struct ps_arena *near;       /* where COMPUTE works */
+    struct ps_arena *host, *gpu, *near; /* near: where COMPUTE works */
     const struct ps_shape *s;
     const struct ps_plan *p;
     const struct ps_plan_detail *d;
@@ -72,7 +71,7 @@ static uint64_t slabs(const struct cut *c) { return (uint64_t) c->s->layers * c-
 static uint64_t host_slabs(const struct cut *c)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < slabs(c); i++) n += !c->gpu || c->d->slab_host[i];
+    for (size_t i = 0; i < slabs(c); i++) n += !c->d->gpu || c->d->slab_host[i];
     return n;
 }
 
@@ -90,7 +89,7 @@ static void take_control(struct cut *c, struct ps_layout *l)
     TAKE(rows, l->sample_rows);
     TAKE((uint64_t) mbs * slots, l->outs);
     TAKE(c->d->head_rows, l->scored);
-    if (c->gpu) TAKE((uint64_t) mbs * slots * c->d->most_banned, l->banned);
+    if (c->d->gpu) TAKE((uint64_t) mbs * slots * c->d->most_banned, l->banned);
     for (unsigned i = 0; i < PS_CTL_BLOCKS; i++) {
         struct ps_ctl *b = &l->ctl[i];
         TAKE(slots, b->decode);
@@ -99,7 +98,7 @@ static void take_control(struct cut *c, struct ps_layout *l)
         TAKE(slots, b->replay);
         TAKE((uint64_t) slots * c->s->kv_heads, b->at);
     }
-    uint64_t entries = c->gpu ? (uint64_t) c->s->kv_heads * c->p->kv_cap : 0;
+    uint64_t entries = c->d->gpu ? (uint64_t) c->s->kv_heads * c->p->kv_cap : 0;
     TAKE(entries, l->from_gpu_pos);
     TAKE(entries, l->from_gpu_score);
 #undef TAKE
@@ -127,7 +126,7 @@ static void take_host(struct cut *c, const struct ps_packed *m, struct ps_layout
     uint64_t extent = ps_kv_extent_bytes(c->s, d), entries = (uint64_t) d->pool * c->s->kv_heads,
              hidden = ps_hidden_bytes(c->s, d), host = host_slabs(c);
     take_control(c, l);
-    if (c->gpu) take_far(c, l);
+    if (d->gpu) take_far(c, l);
     l->ring = take(c, c->host, "weights on their way from the disk", d->ring_bytes, 1, PAGE);
     l->kv_ring =
         take(c, c->host, "KV slabs on their way from and to the disk", d->kv_ring, extent, PAGE);
@@ -141,10 +140,10 @@ static void take_host(struct cut *c, const struct ps_packed *m, struct ps_layout
             take(c, c->host, "KV positions and scores", host * entries, sizeof *l->score, LINE);
     l->kv_host =
         take(c, c->host, "KV slabs", count(d->slab_tier, slabs(c), PS_TIER_HOST), extent, PAGE);
-    if (c->gpu && !d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
+    if (d->gpu && !d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
     l->resident =
         take(c, c->host, "weights that stay", resident_bytes(m, d, PS_TIER_HOST), 1, PAGE);
-    if (c->gpu && d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
+    if (d->gpu && d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
 }
 
 /* What only the host's cores touch. */
@@ -223,16 +222,21 @@ static void take_gpu(struct cut *c, const struct ps_packed *m, struct ps_layout 
         take(c, c->gpu, "weights that stay", resident_bytes(m, d, PS_TIER_GPU), 1, PAGE);
 }
 
-int ps_layout_make(struct ps_arena *host, struct ps_arena *gpu, const struct ps_packed *m,
-                   const struct ps_plan *p, unsigned threads, struct ps_layout *ret,
-                   struct ps_detail *dt)
+int ps_layout_host(struct ps_arena *host, const struct ps_packed *m, const struct ps_plan *p,
+                   unsigned threads, struct ps_layout *l, struct ps_detail *dt)
 {
-    struct cut c = { host, gpu, gpu ? gpu : host, &m->shape, p, p->detail, dt, 0 };
-    struct ps_layout l = { 0 };
-    take_host(&c, m, &l);
-    if (gpu) take_gpu(&c, m, &l);
-    take_activations(&c, &l);
-    take_rest(&c, threads, &l);
-    if (!c.err) *ret = l;
+    struct cut c = { .host = host, .near = host, .s = &m->shape, .p = p, .d = p->detail, .dt = dt };
+    take_host(&c, m, l);
+    if (!p->detail->gpu) take_activations(&c, l);
+    take_rest(&c, threads, l);
+    return c.err;
+}
+
+int ps_layout_gpu(struct ps_arena *gpu, const struct ps_packed *m, const struct ps_plan *p,
+                  struct ps_layout *l, struct ps_detail *dt)
+{
+    struct cut c = { .gpu = gpu, .near = gpu, .s = &m->shape, .p = p, .d = p->detail, .dt = dt };
+    take_gpu(&c, m, l);
+    take_activations(&c, l);
     return c.err;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory map of a run: every large thing the sweep touches, cut from one arena, and from a second one of the GPU where COMPUTE
- * is one. The plan calls ps_layout_make() with arenas that only measure, the sweep with real ones: what the plan accepts is what
+ * is one. The plan calls ps_layout_*() with arenas that only measure, the sweep with real ones: what the plan accepts is what
  * the sweep takes.
  *
  * KV pool: per layer and micro-batch one extent of `pool` entries, K first, then V. A sequence gets a run of entries [e0, e0 + cap) of
@@ -38,7 +38,7 @@ struct ps_plan_detail {
     enum ps_dtype kv_type;
     size_t scratch_bytes; /* of one worker */
     size_t gpu_scratch_bytes;
-    uint64_t gpu_mem_bytes;  /* of plan's gpu_bytes: what ps_layout_make() cuts up */
+    uint64_t gpu_mem_bytes;  /* of plan's gpu_bytes: what ps_layout_gpu() cuts up */
     char *table, *gpu_table; /* the memory items, one a line */
 };
 
@@ -116,8 +116,9 @@ uint64_t ps_hidden_bytes(const struct ps_shape *s,
 /* Entries of a slab for a sequence that will feed n tokens. */
 uint32_t ps_slab_cap(const struct ps_plan_detail *d, const struct ps_keep *k, uint32_t n);
 
-/* gpu: NULL without one. */
-int ps_layout_make(struct ps_arena *host, struct ps_arena *gpu, const struct ps_packed *m,
-                   const struct ps_plan *p, unsigned threads, struct ps_layout *ret,
-                   struct ps_detail *dt) ps_must_check;
+/* Fill in what lies on the host (all, without a GPU), and on the GPU. *l is zero at first. */
+int ps_layout_host(struct ps_arena *host, const struct ps_packed *m, const struct ps_plan *p,
+                   unsigned threads, struct ps_layout *l, struct ps_detail *dt) ps_must_check;
+int ps_layout_gpu(struct ps_arena *gpu, const struct ps_packed *m, const struct ps_plan *p,
+                  struct ps_layout *l, struct ps_detail *dt) ps_must_check;
 #endif

@@ -186,8 +186,8 @@ int ps_candidate_build(const struct ps_plan_req *req, const struct ps_candidate 
     p.detail->scores = p.split.scores;
     if (!r) r = geometry(req, c, &p, dt);
     if (!r) r = ps_arena_open(&(struct ps_arena_cfg) { .measure = true }, &arena, dt);
-    struct ps_layout l;
-    if (!r) r = ps_layout_make(arena, NULL, req->model, &p, req->threads, &l, dt);
+    struct ps_layout l = { 0 };
+    if (!r) r = ps_layout_host(arena, req->model, &p, req->threads, &l, dt);
     if (!r) {
         p.host_bytes = ps_arena_used(arena);
         p.disk_bytes = p.kv_bytes[PS_TIER_DISK] + p.hidden_bytes[PS_TIER_DISK];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The attention step of some rows of a micro-batch. Decode rows come first in a micro-batch, then prompts one after the other; a
  * prompt may be cut by the ends of the row chunk. Prompt K and V are rounded into a place of their own, attended there, and what the
- * policy keeps goes to the slab when the prompt's last row was done. */
+ * policy keeps goes to the slab when the prompt's last row was done. Beside a GPU, decode rows of slabs that attention visits on the host
+ * send their q, k and v there and get the result back. */
 #include "engine/sched/sched.h"
 #include <math.h>
 
@@ -18,17 +19,16 @@ int ps_sched_ctl(struct ps_sched *s, struct ps_ctl **ret, struct ps_buf **ret_bu
     return 0;
 }
 
-struct ps_slab ps_slab_of(const struct ps_sched *s, uint32_t layer, uint32_t k,
-                          const struct ps_slot *t, uint8_t *extent)
+struct ps_slab ps_slab_of(const struct ps_sched *s, const struct ps_slot *t, uint8_t *extent,
+                          int32_t *pos, float *score)
 {
-    const uint64_t heads = s->shape->kv_heads, at = (uint64_t) t->e0 * heads;
-    uint64_t meta = ((uint64_t) layer * s->plan->micro_batches + k) * s->d->pool * heads + at;
+    const uint64_t at = (uint64_t) t->e0 * s->shape->kv_heads;
     uint64_t byte = at * s->shape->head_dim * ps_dtype_bytes(s->d->kv_type);
     return (struct ps_slab) { .k = extent ? extent + byte : NULL,
                               .v =
                                   extent ? extent + ps_kv_extent_half(s->shape, s->d) + byte : NULL,
-                              .score = s->l.score ? s->l.score + meta : NULL,
-                              .pos = s->l.pos + meta,
+                              .score = score ? score + at : NULL,
+                              .pos = pos ? pos + at : NULL,
                               .cap = t->cap };
 }
 
@@ -43,41 +43,51 @@ struct att {
     float scale;
 };
 
-#define RUN(op, args, ...)                                                                   \
-    ps_dev_run(a->s->dev, PS_Q_COMPUTE, PS_OP_##op, args, (struct ps_use[]) { __VA_ARGS__ }, \
+#define RUN(q, op, args, ...)                                                     \
+    ps_dev_run(a->s->dev, q, PS_OP_##op, args, (struct ps_use[]) { __VA_ARGS__ }, \
                sizeof((struct ps_use[]) { __VA_ARGS__ }) / sizeof(struct ps_use))
 
 static struct ps_use in(struct att *a, enum ps_actv x)
 {
     return (struct ps_use) { &a->s->act[x], false };
 }
+static struct ps_buf *out(struct att *a) { return ps_pass_buf(a->s, a->p, PS_A_O); }
 
 /* ---- decode rows */
 
-static int replay(struct att *a, uint32_t from, uint32_t n)
+/* One row's operands but for q, k, v and o, which begin at row `at` of `io`. */
+struct io {
+    const float *q, *k, *v;
+    float *o;
+};
+static struct ps_decode_row decode_row(struct att *a, uint32_t index, uint32_t i,
+                                       const struct io *io, size_t at)
 {
     struct ps_sched *s = a->s;
-    const struct ps_mb *b = &s->mb[a->p->mb];
-    uint32_t n_seqs = 0;
-    if (!ps_kv_on_disk(s, a->p->layer, a->p->mb)) return 0;
-    for (uint32_t i = from; i < from + n; i++)
-        if (b->slots[b->decode[i]].logged)
-            ps_kv_replay_args(s, a->p, b->decode[i], &a->ctl->replay[n_seqs++]);
-    if (!n_seqs) return 0;
-    struct ps_kv_replay args = { .seqs = a->ctl->replay,
-                                 .n_seqs = n_seqs,
-                                 .kv_heads = s->shape->kv_heads,
-                                 .d = s->shape->head_dim,
-                                 .kv_type = s->d->kv_type };
-    return RUN(kv_replay, &args, { a->p->kv, true }, { a->p->kv_meta, false },
-               { a->ctl_buf, false });
+    const struct ps_home *h = ps_kv_home(s, a->p->layer, a->p->mb);
+    const struct ps_slot *t = &s->mb[a->p->mb].slots[index];
+    struct ps_buf *kv = h->on_host ? a->p->far : a->p->near;
+    struct ps_decode_row r = { .q = io->q + at * a->wide,
+                               .k = io->k + at * a->kv_wide,
+                               .v = io->v + at * a->kv_wide,
+                               .o = io->o + at * a->wide,
+                               .slab = ps_slab_of(s, t, kv->p, h->pos, h->score),
+                               .keep = t->keep,
+                               .len = t->len,
+                               .now = (int32_t) t->fed,
+                               .at = a->ctl->at + (size_t) i * s->shape->kv_heads };
+    if (!h->on_host && h->tier != PS_TIER_GPU)
+        ps_kv_new_args(s, i, &r);
+    else if (h->tier == PS_TIER_DISK)
+        ps_kv_log_args(s, a->p, index, &r);
+    return r;
 }
 
-static int decode(struct att *a, uint32_t from, uint32_t n)
+static struct ps_attn_decode decode_args(struct att *a, uint32_t from, uint32_t n,
+                                         const struct io *io, size_t at)
 {
     struct ps_sched *s = a->s;
     const struct ps_mb *b = &s->mb[a->p->mb];
-    bool disk = ps_kv_on_disk(s, a->p->layer, a->p->mb);
     struct ps_attn_decode args = { .rows = a->ctl->decode,
                                    .n_rows = n,
                                    .q_heads = s->shape->q_heads,
@@ -86,25 +96,64 @@ static int decode(struct att *a, uint32_t from, uint32_t n)
                                    .scale = a->scale,
                                    .kv_type = s->d->kv_type };
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t index = b->decode[from + i];
-        const struct ps_slot *t = &b->slots[index];
-        size_t row = from + i - a->p->row0;
         struct ps_decode_row *r = &a->ctl->decode[i];
-        *r = (struct ps_decode_row) { .q = a->q + row * a->wide,
-                                      .k = a->k + row * a->kv_wide,
-                                      .v = a->v + row * a->kv_wide,
-                                      .o = a->o + row * a->wide,
-                                      .slab = ps_slab_of(s, a->p->layer, a->p->mb, t, a->p->kv_mem),
-                                      .keep = t->keep,
-                                      .len = t->len,
-                                      .now = (int32_t) t->fed,
-                                      .at = a->ctl->at + (size_t) i * s->shape->kv_heads };
-        if (disk) ps_kv_log_args(s, a->p, index, r);
-        if (t->len + 1 > args.longest) args.longest = t->len + 1;
+        *r = decode_row(a, b->decode[from + i], i, io, at + i);
+        if (r->len + 1 > args.longest) args.longest = r->len + 1;
     }
-    return RUN(attn_decode, &args, in(a, PS_A_Q), in(a, PS_A_K), in(a, PS_A_V),
-               { &s->act[PS_A_O], true }, { a->p->kv, true }, { a->p->kv_meta, true },
-               { a->ctl_buf, true });
+    return args;
+}
+
+/* Rows [0, n) of a far place, from or to the rows of an activation. */
+static int rows_far(struct att *a, enum ps_actv x, size_t row, struct ps_buf *far, float *place,
+                    uint32_t n, bool up)
+{
+    struct ps_sched *s = a->s;
+    struct ps_buf *act = ps_pass_buf(s, a->p, x);
+    const uint64_t wide = ps_actv_width(s->shape, x);
+    const uint8_t *there = (const uint8_t *) (ps_pass_act(s, a->p, x) + row * wide);
+    const uint64_t far_off = (uint64_t) ((uint8_t *) place - (uint8_t *) far->p),
+                   near_off = (uint64_t) (there - (uint8_t *) act->p);
+    return ps_dev_move(s->dev, up ? act : far, up ? far : act,
+                       &(struct ps_rect) { .dst_off = up ? near_off : far_off,
+                                           .src_off = up ? far_off : near_off,
+                                           .row_bytes = n * wide * sizeof(float),
+                                           .rows = 1 });
+}
+
+/* On the host beside a GPU: q, k and v go down, the result comes up. */
+static int decode_far(struct att *a, uint32_t from, uint32_t n)
+{
+    struct ps_sched *s = a->s;
+    struct ps_home *h = ps_kv_home(s, a->p->layer, a->p->mb);
+    const unsigned twin = a->p->twin % s->d->passes;
+    const size_t row = from - a->p->row0, first = (size_t) twin * s->plan->slots;
+    struct ps_buf *far_in = &s->far_in[twin], *far_o = &s->far_o[twin];
+    float *q = s->l.far_q + first * a->wide, *k = s->l.far_k + first * a->kv_wide,
+          *v = s->l.far_v + first * a->kv_wide;
+    struct io io = { q, k, v, s->l.far_o + first * a->wide };
+    int r = rows_far(a, PS_A_Q, row, far_in, q, n, false);
+    if (!r) r = rows_far(a, PS_A_K, row, far_in, k, n, false);
+    if (!r) r = rows_far(a, PS_A_V, row, far_in, v, n, false);
+    if (r < 0) return r;
+    struct ps_attn_decode args = decode_args(a, from, n, &io, 0);
+    r = RUN(PS_Q_HOST, attn_decode, &args, { far_in, false }, { far_o, true }, { a->p->far, true },
+            { &h->meta, true }, { &h->log, true }, { a->ctl_buf, true });
+    return r < 0 ? r : rows_far(a, PS_A_O, row, far_o, io.o, n, true);
+}
+
+static int decode(struct att *a, uint32_t from, uint32_t n)
+{
+    struct ps_sched *s = a->s;
+    struct ps_home *h = ps_kv_home(s, a->p->layer, a->p->mb);
+    if (s->d->gpu && h->on_host) return decode_far(a, from, n);
+    struct io io = { a->q, a->k, a->v, a->o };
+    struct ps_attn_decode args = decode_args(a, from, n, &io, from - a->p->row0);
+    const bool visits = a->p->far && a->p->far != a->p->near;
+    struct ps_buf *block = &s->gpu_new_rows[s->new_pass % PS_NEW_BLOCKS];
+    int r = RUN(PS_Q_COMPUTE, attn_decode, &args, in(a, PS_A_Q), in(a, PS_A_K), in(a, PS_A_V),
+                { out(a), true }, { a->p->near, true }, { &h->meta, true },
+                { visits ? block : &h->log, true }, { a->ctl_buf, true });
+    return r < 0 || !visits ? r : ps_kv_new_home(s, a->p, from, n);
 }
 
 /* ---- prompts */
@@ -139,7 +188,8 @@ static int round_rows(struct att *a, const struct place *at, uint32_t total, uin
                                 .cap = total,
                                 .at = first,
                                 .kv_type = s->d->kv_type };
-    return RUN(kv_round, &args, in(a, PS_A_K), in(a, PS_A_V), { &s->prompt_kv, true });
+    return RUN(PS_Q_COMPUTE, kv_round, &args, in(a, PS_A_K), in(a, PS_A_V),
+               { &s->prompt_kv, true });
 }
 
 static void compact_args(struct att *a, const struct ps_slot *t, const struct place *at,
@@ -148,7 +198,7 @@ static void compact_args(struct att *a, const struct ps_slot *t, const struct pl
     uint32_t total = t->seq->n_prompt;
     *ret = (struct ps_compact_seq) {
         .src = { .k = at->k, .v = at->v, .score = at->score, .cap = total },
-        .dst = ps_slab_of(a->s, a->p->layer, a->p->mb, t, a->p->kv_mem),
+        .dst = ps_slab_of(a->s, t, a->p->near->p, a->p->pos, a->p->score),
         .keep = t->keep,
         .total = total
     };
@@ -196,11 +246,11 @@ static int prompts(struct att *a, uint32_t from, uint32_t to)
         if (total > done.longest) done.longest = total;
     }
     if (!args.n_seqs) return 0;
-    int r = RUN(attn_prompt, &args, in(a, PS_A_Q), { &s->act[PS_A_O], true },
+    int r = RUN(PS_Q_COMPUTE, attn_prompt, &args, in(a, PS_A_Q), { out(a), true },
                 { &s->prompt_kv, true }, { a->ctl_buf, false });
     if (r < 0 || !done.n_seqs) return r;
-    return RUN(kv_compact, &done, { &s->prompt_kv, false }, { a->p->kv, true },
-               { a->p->kv_meta, true }, { a->ctl_buf, false });
+    return RUN(PS_Q_COMPUTE, kv_compact, &done, { &s->prompt_kv, false }, { a->p->near, true },
+               { a->p->near_meta, true }, { a->ctl_buf, false });
 }
 
 int ps_attention(struct ps_sched *s, const struct ps_pass *p)
@@ -211,16 +261,13 @@ int ps_attention(struct ps_sched *s, const struct ps_pass *p)
                      .q = s->l.act[PS_A_Q],
                      .k = s->l.act[PS_A_K],
                      .v = s->l.act[PS_A_V],
-                     .o = s->l.act[PS_A_O],
+                     .o = ps_pass_act(s, p, PS_A_O),
                      .wide = s->shape->q_heads * s->shape->head_dim,
                      .kv_wide = s->shape->kv_heads * s->shape->head_dim,
                      .scale = 1.0f / sqrtf((float) s->shape->head_dim) };
     int r = ps_sched_ctl(s, &a.ctl, &a.ctl_buf);
     uint32_t to = p->row0 + p->rows, decodes = to < b->n_decode ? to : b->n_decode;
-    if (!r && p->row0 < decodes) {
-        r = replay(&a, p->row0, decodes - p->row0);
-        if (!r) r = decode(&a, p->row0, decodes - p->row0);
-    }
+    if (!r && p->row0 < decodes) r = decode(&a, p->row0, decodes - p->row0);
     if (!r && to > b->n_decode) r = prompts(&a, p->row0, to);
     return r;
 }

@@ -2,6 +2,8 @@
 /* Both ends of a sweep: ids to X, and X to logits to tokens. Only the rows that need logits are gathered: the decode rows and each
  * prompt's last, or all of a prompt that is scored. */
 #include "engine/sched/sched.h"
+#include <assert.h>
+#include <string.h>
 
 int ps_head_embed(struct ps_sched *s, uint32_t k)
 {
@@ -20,13 +22,25 @@ int ps_head_embed(struct ps_sched *s, uint32_t k)
     return r < 0 ? r : ps_hidden_release(s, &p);
 }
 
-static void sample_row(const struct ps_sched *s, const struct ps_slot *t, uint32_t logits_row,
-                       struct ps_sample_out *out, struct ps_sample_row *ret)
+/* The slot's list of banned ids where COMPUTE's kernels can read it. Its earlier readers have been waited for. */
+static const int32_t *banned(const struct ps_sched *s, uint32_t k, const struct ps_slot *t)
+{
+    const struct ps_seq *q = t->seq;
+    if (!s->d->gpu || !q->n_banned) return q->banned;
+    size_t slot = (size_t) k * s->plan->slots + (size_t) (t - s->mb[k].slots);
+    int32_t *to = s->l.banned + slot * s->d->most_banned;
+    assert(q->n_banned <= s->d->most_banned);
+    memcpy(to, q->banned, q->n_banned * sizeof *to);
+    return to;
+}
+
+static void sample_row(const struct ps_sched *s, uint32_t k, const struct ps_slot *t,
+                       uint32_t logits_row, struct ps_sample_out *out, struct ps_sample_row *ret)
 {
     const struct ps_seq *q = t->seq;
     *ret = (struct ps_sample_row) { .logits = s->l.logits + (size_t) logits_row * s->shape->vocab,
                                     .out = out,
-                                    .banned = q->banned,
+                                    .banned = banned(s, k, t),
                                     .key = q->key,
                                     .index = t->made,
                                     .n_banned = t->made < q->min_tokens ? q->n_banned : 0,
@@ -79,7 +93,7 @@ static int score(struct ps_sched *s, uint32_t k, const struct ps_pass *from, str
         if (r < 0) return r;
         for (uint32_t j = 0; j < n; j++) {
             at[j] = (int32_t) (t->row + i + j);
-            sample_row(s, t, j, &s->l.scored[j], &rows[j]);
+            sample_row(s, k, t, j, &s->l.scored[j], &rows[j]);
             rows[j].forced = t->seq->prompt[i + j + 1];
         }
         r = head_rows(s, k, from, at, rows, n, &s->scored);
@@ -110,14 +124,14 @@ static int next_tokens(struct ps_sched *s, uint32_t k, const struct ps_pass *fro
     for (uint32_t i = 0; i < b->n_decode; i++, n++) {
         uint32_t index = b->decode[i];
         at[n] = (int32_t) b->slots[index].row;
-        sample_row(s, &b->slots[index], n % cap, &outs[index], &rows[n]);
+        sample_row(s, k, &b->slots[index], n % cap, &outs[index], &rows[n]);
     }
     for (uint32_t i = 0; i < b->n_prompt; i++) {
         uint32_t index = b->prompt[i];
         const struct ps_slot *t = &b->slots[index];
         if (!t->seq->max_tokens) continue;
         at[n] = (int32_t) (t->row + t->seq->n_prompt - 1);
-        sample_row(s, t, n % cap, &outs[index], &rows[n]);
+        sample_row(s, k, t, n % cap, &outs[index], &rows[n]);
         n++;
     }
     for (uint32_t i = 0; i < n; i += cap) {

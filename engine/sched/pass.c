@@ -6,7 +6,7 @@ float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
     if (a == PS_A_NONE) return NULL;
     if (a == PS_A_X) return p->x + (size_t) p->row0 * s->shape->hidden;
     if (a == PS_A_LOGITS) return s->l.logits;
-    return s->l.act[a];
+    return a == PS_A_O && p->twin ? s->l.o2 : s->l.act[a];
 }
 
 struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
@@ -14,7 +14,7 @@ struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_
     if (a == PS_A_NONE) return NULL;
     if (a == PS_A_X) return p->x_buf;
     if (a == PS_A_LOGITS) return &s->logits;
-    return &s->act[a];
+    return a == PS_A_O && p->twin ? &s->o2 : &s->act[a];
 }
 
 /* A vector of a group (norm, bias) and its buffer; both NULL when the step has none. */
@@ -109,11 +109,12 @@ static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct 
     return 0;
 }
 
-int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
-                  uint32_t group)
+/* Steps [from, to). */
+static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from, unsigned to,
+                 const struct ps_pass *p, uint32_t group)
 {
     s->dev->tag = group << 16 | p->mb;
-    for (unsigned i = 0; i < list->n; i++) {
+    for (unsigned i = from; i < to; i++) {
         const struct ps_step *t = &list->s[i];
         int r = 0;
         switch (t->op) {
@@ -128,12 +129,81 @@ int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct 
     return 0;
 }
 
-/* The pass after (layer, k), for what is read ahead. */
+int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
+                  uint32_t group)
+{
+    return steps(s, list, 0, list->n, p, group);
+}
+
+/* The layer's steps to its attention and with it. */
+static unsigned first_half(const struct ps_sched *s)
+{
+    unsigned i = 0;
+    while (s->layer.s[i].op != PS_STEP_ATTENTION) i++;
+    return i + 1;
+}
+
+int ps_pass_finish(struct ps_sched *s)
+{
+    const struct ps_pass p = s->waiting;
+    if (!s->waits) return 0;
+    s->waits = false;
+    int r = steps(s, &s->layer, first_half(s), s->layer.n, &p, p.layer + 1);
+    if (!r && p.last) r = ps_hidden_release(s, &p);
+    if (p.ends) ps_weights_end(s, p.layer + 1);
+    return r;
+}
+
+void ps_pass_layer_end(struct ps_sched *s, uint32_t layer)
+{
+    if (s->waits && s->waiting.layer == layer)
+        s->waiting.ends = true;
+    else
+        ps_weights_end(s, layer + 1);
+}
+
+/* Whether these rows' attention leaves COMPUTE with nothing to do unless it turns to another micro-batch. */
+static bool will_wait(struct ps_sched *s, const struct ps_pass *p)
+{
+    return s->d->passes > 1 && ps_kv_home(s, p->layer, p->mb)->on_host &&
+           p->row0 < s->mb[p->mb].n_decode;
+}
+
+/* While attention of one pass runs on the host, COMPUTE has the first half of the next, and then the second half of this one. */
+static int run_rows(struct ps_sched *s, struct ps_pass *p)
+{
+    const unsigned half = first_half(s);
+    const bool wait = will_wait(s, p);
+    int r = 0;
+    if (s->waits && s->waiting.mb == p->mb) r = ps_pass_finish(s);
+    if (wait)
+        p->twin = (unsigned) (s->wait_pass++ % 2);
+    else
+        p->twin = s->waits ? 1 - s->waiting.twin : 0;
+    if (!r) r = steps(s, &s->layer, 0, half, p, p->layer + 1);
+    if (!r) r = ps_pass_finish(s);
+    if (r < 0) return r;
+    if (wait) {
+        s->waiting = *p;
+        s->waits = true;
+        return 0;
+    }
+    return steps(s, &s->layer, half, s->layer.n, p, p->layer + 1);
+}
+
+/* What the pass after (layer, k) needs. */
+static int hidden_ahead(struct ps_sched *s, uint32_t k)
+{
+    uint32_t k2 = (k + 1) % s->plan->micro_batches;
+    if (k2 == k) return 0; /* its own are written only after this pass */
+    return s->waits && s->waiting.mb == k2 ? 0 : ps_hidden_ahead(s, k2);
+}
+
 static int ahead(struct ps_sched *s, uint32_t layer, uint32_t k)
 {
-    uint32_t k2 = (k + 1) % s->plan->micro_batches, layer2 = layer + (k2 == 0);
-    int r = k2 == k ? 0 : ps_hidden_ahead(s, k2); /* its own are written only after this pass */
-    return r < 0 ? r : ps_kv_ahead(s, layer2, k2);
+    uint32_t k2 = (k + 1) % s->plan->micro_batches;
+    int r = hidden_ahead(s, k);
+    return r < 0 ? r : ps_kv_ahead(s, layer + (k2 == 0), k2);
 }
 
 int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
@@ -141,19 +211,21 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
     struct ps_mb *b = &s->mb[k];
     struct ps_pass p = { .layer = layer, .mb = k };
     if (!b->n_rows) {
-        if (ps_kv_on_disk(s, layer, k)) ps_kv_skip(s);
-        return ps_weights_spread(s, layer + 1, k, s->plan->micro_batches);
+        ps_kv_skip(s, layer, k);
+        return ps_weights_spread(s, k, s->plan->micro_batches);
     }
-    int r = ps_hidden_acquire(s, k, false, &p);
+    int r = s->waits && s->waiting.mb == k ? ps_pass_finish(s) : 0;
+    if (!r) r = ps_hidden_acquire(s, k, false, &p);
     if (!r) r = ps_kv_acquire(s, layer, k, &p);
     if (!r) r = ahead(s, layer, k);
-    if (!r) r = ps_weights_spread(s, layer + 1, k, s->plan->micro_batches);
+    if (!r) r = ps_weights_spread(s, k, s->plan->micro_batches);
     for (; !r && p.row0 < b->n_rows; p.row0 += p.rows) {
         p.rows =
             b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
-        r = ps_pass_steps(s, &s->layer, &p, layer + 1);
+        p.last = p.row0 + p.rows == b->n_rows;
+        r = run_rows(s, &p);
     }
     if (!r) r = ps_kv_release(s, &p);
-    if (!r) r = ps_hidden_release(s, &p);
-    return r;
+    if (!r && !s->waits) r = ps_hidden_release(s, &p);
+    return r < 0 ? r : hidden_ahead(s, k);
 }

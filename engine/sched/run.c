@@ -1,131 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run: memory, store and device opened, weights loaded, then sweeps. A sweep takes the tokens of the last one, admits, embeds, goes
+/* A run: what it needs is opened (open.c), weights are loaded, then sweeps. A sweep takes the tokens of the last one, admits, embeds, goes
  * over the layers with all micro-batches, and ends with the head. The stem (token table) passes by once per sweep: for the head of one
  * sweep and the embedding of the next. */
-#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
-#include "engine/sched/sched.h"
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-
-/* What a run opens, in the order in which it is closed backwards. */
-struct run {
-    struct ps_sched s;
-    struct ps_arena *arena;
-    struct ps_store *store;
-    int offload_fd; /* -1: there is none */
-    char offload_as[32], *offload_name;
-};
-
-/* The file for KV and hidden states: its room is taken now, so that a full disk shows before the first token. It has no name, so nothing
- * is left behind however the process ends. */
-static int make_offload_file(struct run *x, struct ps_detail *dt)
-{
-    uint64_t bytes = x->s.plan->disk_bytes;
-    const char *dir = x->s.cfg->offload_dir;
-    if (!bytes) return 0;
-    x->offload_name = ps_concat("the offload file in ", dir, "");
-    if (!x->offload_name) return ps_fail(dt, -ENOMEM, "offload file: out of memory");
-    int r = ps_store_unnamed(dir, &x->offload_fd, x->offload_as, dt);
-    if (r < 0) return ps_fail_in(dt, r, "--offload-dir");
-    r = posix_fallocate(x->offload_fd, 0, (off_t) bytes);
-    if (r)
-        return ps_fail(dt, -r, "--offload-dir %s: no room for %.1f MiB of KV and hidden states: %s",
-                       dir, (double) bytes / (1 << 20), strerror(r));
-    return 0;
-}
-
-static int open_store(struct run *x, struct ps_detail *dt)
-{
-    const struct ps_run_cfg *c = x->s.cfg;
-    struct ps_store_file files[2] = {
-        { .path = x->s.m->path },
-        { .path = x->offload_name, .open_as = x->offload_as, .write = true }
-    };
-    struct ps_store_cfg cfg = { .files = files,
-                                .n_files = x->offload_fd >= 0 ? 2 : 1,
-                                .depth = c->queue_depth,
-                                .mem = ps_arena_base(x->arena),
-                                .mem_bytes = ps_arena_used(x->arena),
-                                .fault = getenv("PS_FAULT") };
-    struct ps_detail why = { "" };
-    int r;
-    if (c->io) {
-        const struct ps_store_ops *ops = ps_store_find(c->io);
-        if (!ops)
-            return ps_fail(dt, -PS_EUSAGE,
-                           "--io %s: unknown, or not built in; uring and pread are there", c->io);
-        r = ps_store_open(ops, &cfg, &x->store, dt);
-    } else {
-        r = ps_store_open_best(&cfg, &x->store, &why, dt);
-    }
-    if (!r && why.text[0] && c->warn) c->warn(c->warn_ud, why.text);
-    return r;
-}
-
-static int open_device(struct run *x, struct ps_detail *dt)
-{
-    const struct ps_run_cfg *c = x->s.cfg;
-    struct ps_dev_cfg cfg = { .store = x->store,
-                              .threads = c->threads,
-                              .scratch_bytes = x->s.d->scratch_bytes,
-                              .scratch = x->s.l.worker_scratch,
-                              .trace = c->trace,
-                              .trace_ud = c->trace_ud };
-    int (*open)(const struct ps_dev_cfg *, struct ps_dev **) =
-        c->device ? c->device : ps_dev_cpu_open;
-    int r = c->sim ? ps_dev_sim_open(c->sim, &x->s.dev) : open(&cfg, &x->s.dev);
-    return r < 0 ? ps_fail(dt, r, "the device, with %u threads: %s", c->threads, ps_err_str(r)) : 0;
-}
-
-static void init_bufs(struct ps_sched *s)
-{
-    const struct ps_buf host = { .where = PS_HOST, .len_bytes = UINT64_MAX },
-                        near = { .where = s->dev->where, .len_bytes = UINT64_MAX };
-    for (int a = 0; a < PS_A__COUNT; a++) s->act[a] = near;
-    s->prompt_kv = s->gather = s->logits = near;
-    s->scored = host;
-    for (unsigned i = 0; i < PS_CTL_BLOCKS; i++) s->ctl[i] = host;
-}
-
-static int init_sched(struct ps_sched *s)
-{
-    ps_model_steps(s->shape, &s->embed, &s->layer, &s->head);
-    init_bufs(s);
-    int r = ps_weights_init(s);
-    if (!r) r = ps_slots_init(s);
-    if (!r) r = ps_kv_init(s);
-    return r;
-}
-
-static int open_run(struct run *x, struct ps_detail *dt)
-{
-    struct ps_sched *s = &x->s;
-    const struct ps_run_cfg *c = s->cfg;
-    struct ps_arena_cfg mem = { .bytes = s->plan->host_bytes,
-                                .populate = !c->sim, /* then nothing is read or computed */
-                                .numa_nodes = c->numa_nodes };
-    int r = ps_arena_open(&mem, &x->arena, dt);
-    if (!r) r = ps_layout_make(x->arena, NULL, s->m, s->plan, c->threads, &s->l, dt);
-    if (!r && !c->sim) r = make_offload_file(x, dt);
-    if (!r && !c->sim) r = open_store(x, dt);
-    if (!r) r = open_device(x, dt);
-    if (!r) r = init_sched(s);
-    return r;
-}
-
-static void close_run(struct run *x)
-{
-    ps_dev_close(x->s.dev); /* first: its tasks use all of the rest */
-    ps_kv_done(&x->s);
-    ps_slots_done(&x->s);
-    ps_weights_done(&x->s);
-    x->store = ps_store_close(x->store);
-    if (x->offload_fd >= 0) (void) close(x->offload_fd);
-    free(x->offload_name);
-    ps_arena_close(x->arena);
-}
+#include "engine/sched/open.h"
 
 /* ---- sweeps */
 
@@ -181,7 +59,7 @@ static int turn(struct ps_sched *s)
         r = ps_slots_admit(s, k);
         if (!r) r = ps_slots_lay_rows(s, k);
         if (!r && s->mb[k].n_rows) r = ps_weights_begin(s, 0);
-        if (!r && s->mb[k].n_rows) r = ps_weights_spread(s, 0, k, mbs);
+        if (!r && s->mb[k].n_rows) r = ps_weights_spread(s, k, mbs);
         if (!r) r = ps_head_embed(s, k);
         if (r < 0) return r;
     }
@@ -209,14 +87,14 @@ static int layers(struct ps_sched *s)
             if (!r) r = ps_pass_layer(s, j, k);
             if (r < 0) return r;
         }
-        ps_weights_end(s, j + 1);
+        ps_pass_layer_end(s, j);
         /* The job writes down what the last sweep brought while the device has work. */
         if (j == 0 && s->stats.sweeps) {
             int r = call_sweep(s);
             if (r < 0) return r;
         }
     }
-    return 0;
+    return ps_pass_finish(s);
 }
 
 static int sweep(struct ps_sched *s)
@@ -227,7 +105,7 @@ static int sweep(struct ps_sched *s)
     bool more = more_to_come(s);
     for (uint32_t k = 0; !r && k < mbs; k++) {
         r = ps_weights_begin(s, 0);
-        if (!r && more) r = ps_weights_spread(s, 0, k, mbs);
+        if (!r && more) r = ps_weights_spread(s, k, mbs);
         if (!r) r = ps_head_run(s, k);
     }
     for (uint32_t k = 0; k < mbs; k++) ps_slots_advance(s, k);
@@ -272,7 +150,7 @@ static int explain(struct ps_sched *s, int r)
 int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_run_stats *ret,
            struct ps_detail *dt)
 {
-    ps_auto_free struct run *x = ps_calloc(1, sizeof *x);
+    ps_auto_free struct ps_opened *x = ps_calloc(1, sizeof *x);
     if (!x) return ps_fail(dt, -ENOMEM, "run: out of memory");
     struct ps_detail none;
     x->offload_fd = -1;
@@ -284,13 +162,13 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
                                .d = cfg->plan->detail,
                                .dt = dt ? dt : &none };
     uint64_t t0 = ps_now_ns();
-    int r = open_run(x, x->s.dt);
+    int r = ps_open_run(x);
     if (r >= 0) r = ps_weights_load(&x->s);
     if (r >= 0) x->s.stats.load_s = cfg->sim ? clock_s(&x->s) : (double) (ps_now_ns() - t0) * 1e-9;
     if (r >= 0) r = run_sweeps(&x->s);
     r = explain(&x->s, r);
     if (x->s.dev) ps_dev_stats_get(x->s.dev, &x->s.stats.dev);
     *ret = x->s.stats;
-    close_run(x);
+    ps_close_run(x);
     return r;
 }

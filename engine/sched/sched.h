@@ -4,16 +4,21 @@
  * control blocks: ps_sched_ctl).
  *
  *   run.c        opens everything, loads, the loop over sweeps
- *   weights.c    chunks of weights: resident ones, and the ring that streamed ones pass through
+ *   weights.c    chunks of weights: those that stay, and the rings that the others pass through (ring.h)
  *   slots.c      admission, KV runs, what happens to a token, the end of a sequence
  *   pass.c       (layer, micro-batch): rows in chunks through the layer's list of steps
  *   attention.c  the attention step: argument blocks for prompt rows, decode rows, compaction
- *   kvdisk.c     slabs and hidden states on disk: rings, logs, merges
+ *   kv.c         slabs that do not live where attention wants them: rings, ways in and out
+ *   kvlog.c      new entries of such slabs: logs, merges, the way back from a GPU
+ *   hidden.c     hidden states between layers
  *   head.c       embedding and head: ids to X, X to logits to tokens
+ *
+ * "Near" is where COMPUTE works: the GPU if there is one, else the host. "Far" is the host beside a GPU.
  */
 #ifndef PS_SCHED_H
 #define PS_SCHED_H
 #include "engine/plan/layout.h"
+#include "engine/sched/ring.h"
 #include "engine/sched/run.h"
 
 enum { PS_FILE_WEIGHTS, PS_FILE_OFFLOAD };
@@ -45,26 +50,57 @@ struct ps_mb {
     struct ps_buf hidden, ids, gather_ids, outs;
 };
 
-/* A chunk in the ring: its bytes are [begin, end) in endless offsets (weights.c). */
-struct ps_ring_chunk {
-    struct ps_buf buf;
-    uint64_t begin, end;
-};
-
 struct ps_weights {
-    struct ps_buf *resident;     /* [n_chunks], used for resident ones */
-    struct ps_ring_chunk *place; /* [n_chunks], where a streamed chunk was last read to */
-    struct ps_ring_chunk *past;  /* queue: what was used up and may still be in somebody's hands */
+    struct ps_buf *resident; /* [n_chunks], used for those that stay on the host or the GPU */
+    struct ps_ring near;     /* what does not stay where COMPUTE works */
+    struct ps_ring stage;    /* beside a GPU: what must be brought into pinned memory first */
     struct ps_buf file;
-    uint32_t *stream;   /* streamed chunks in order; the order repeats for ever */
-    uint32_t *in_group; /* [layers + 1] streamed chunks of a group */
     int32_t *by_role;   /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
     bool *verified;     /* [n_chunks] */
-    uint32_t n_stream;
-    uint64_t read_pos,
-        free_pos; /* positions in the repeating order: reads submitted, uses all submitted */
-    uint64_t virtual_end; /* of what was read last */
-    uint64_t past_begin, past_end;
+    uint32_t group;     /* begun last; UINT32_MAX = none yet */
+    uint64_t begun_end; /* position in `near` after its chunks */
+};
+
+/* Where the KV of a (layer, micro-batch) lives. */
+struct ps_home {
+    enum ps_tier tier;
+    bool
+        on_host; /* decode attention is the host's (without a GPU: COMPUTE's, which is on the host) */
+    uint64_t rank;      /* among those of its tier */
+    struct ps_buf kv;   /* the extent, or the region of the file */
+    struct ps_buf meta; /* positions and scores; their offsets count from the arena's start */
+    struct ps_buf log;  /* on disk: new entries since it was written */
+    int32_t *pos;       /* [pool * Hkv] */
+    float *score;       /* NULL without scores */
+};
+
+/* What was brought in for a pass: an extent where COMPUTE works, and one on the host (both the same without a GPU; NULL: not needed). */
+struct ps_kv_way {
+    bool set;
+    uint32_t layer, k;
+    struct ps_buf *near, *far;
+};
+struct ps_hidden_way {
+    bool set;
+    uint32_t k;
+    struct ps_buf *near, *far;
+};
+
+/* A (group, micro-batch) in work: some rows of it. */
+struct ps_pass {
+    uint32_t layer, mb;
+    uint32_t row0, rows;
+    float *x; /* row 0 of the micro-batch (the head: of the gathered rows) */
+    struct ps_buf *x_buf, *x_far;
+    struct ps_buf *near, *far; /* the slab: struct ps_kv_way */
+    struct ps_buf *near_meta;  /* of positions and scores that COMPUTE writes */
+    int32_t *pos;
+    float *score;
+    int32_t *ids, *ids_pos;
+    struct ps_buf *ids_buf;
+    unsigned twin; /* which O, and which place for attention on the host */
+    bool last;     /* no rows after these */
+    bool ends;     /* no micro-batch after this one: the group's weights are not needed any more */
 };
 
 struct ps_sched {
@@ -79,17 +115,21 @@ struct ps_sched {
     struct ps_steps embed, layer, head;
     struct ps_weights w;
     struct ps_mb *mb;
-    struct ps_buf act[PS_A__COUNT], prompt_kv, gather, logits, scored;
+    uint8_t *host_mem, *gpu_mem; /* where the arenas begin */
+    struct ps_buf act[PS_A__COUNT], o2, prompt_kv, gather, logits, scored;
     struct ps_buf ctl[PS_CTL_BLOCKS];
     uint32_t ctl_next;
-    /* slabs: [layers * micro_batches] */
-    struct ps_buf *slab;      /* on the host: the extent; on disk: the region of the file */
-    struct ps_buf *slab_meta; /* its positions, scores and log: on the host wherever the slab is */
-    uint32_t *slab_rank;      /* among those of its tier */
-    struct ps_buf *kv_ring, *hidden_ring;
-    uint64_t kv_pass, hidden_pass;   /* count of ring uses: the next takes slot pass % size */
-    uint64_t kv_ahead, hidden_ahead; /* uses whose reads were submitted early */
-    struct ps_seq *pending;          /* asked for, did not fit */
+    struct ps_home *home; /* [layers * micro_batches] */
+    struct ps_buf *kv_ring, *gpu_kv_ring, *gpu_ring_meta, *hidden_ring, *gpu_hidden_ring;
+    struct ps_buf new_rows[PS_NEW_BLOCKS], gpu_new_rows[PS_NEW_BLOCKS], far_in[2], far_o[2],
+        from_gpu;
+    /* counts of ring uses: the next takes slot count % size */
+    uint64_t kv_pass, gpu_kv_pass, hidden_pass, gpu_hidden_pass, new_pass, wait_pass;
+    struct ps_kv_way kv_next; /* what was brought in early */
+    struct ps_hidden_way hidden_next;
+    struct ps_pass waiting; /* submitted up to its attention, which runs on the host */
+    bool waits;
+    struct ps_seq *pending; /* asked for, did not fit */
     bool dry, stop;
     uint32_t active;
     uint64_t prompt_budget; /* tokens that may still be admitted this sweep */
@@ -100,28 +140,15 @@ struct ps_sched {
     struct ps_detail *dt;
 };
 
-/* A (group, micro-batch) in work: some rows of it. */
-struct ps_pass {
-    uint32_t layer, mb;
-    uint32_t row0, rows;
-    float *x; /* row 0 of the micro-batch (the head: of the gathered rows) */
-    struct ps_buf *x_buf;
-    struct ps_buf *kv, *kv_meta; /* the slab extent in memory; what ps_sched.slab_meta says */
-    uint8_t *kv_mem;
-    int32_t *ids, *ids_pos;
-    struct ps_buf *ids_buf;
-};
-
 /* weights.c */
 int ps_weights_init(struct ps_sched *s) ps_must_check;
 void ps_weights_done(struct ps_sched *s);
 int ps_weights_load(struct ps_sched *s) ps_must_check;
 /* Before the first use of a group's chunks in a sweep, and after the last. */
 int ps_weights_begin(struct ps_sched *s, uint32_t group) ps_must_check;
-/* Between: reads for the groups that follow, as far as the ring has room, spread over the group's micro-batches (`part` of
- * `parts`), so that the reads of KV and hidden states get their turn in between. */
-int ps_weights_spread(struct ps_sched *s, uint32_t group, uint32_t part,
-                      uint32_t parts) ps_must_check;
+/* Between: reads and copies for the groups that follow, as far as the rings have room, spread over the group's micro-batches (`part`
+ * of `parts`), so that KV and hidden states get their turn in between. */
+int ps_weights_spread(struct ps_sched *s, uint32_t part, uint32_t parts) ps_must_check;
 void ps_weights_end(struct ps_sched *s, uint32_t group);
 const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
                                                  enum ps_role role);
@@ -146,6 +173,10 @@ void ps_slots_advance(struct ps_sched *s, uint32_t k);
 
 /* pass.c */
 int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k) ps_must_check;
+/* The layer's last micro-batch was submitted: its weights are let go as soon as may be. */
+void ps_pass_layer_end(struct ps_sched *s, uint32_t layer);
+/* The rest of a pass that waits for attention on the host. */
+int ps_pass_finish(struct ps_sched *s) ps_must_check;
 int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
                   uint32_t group) ps_must_check;
 float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a);
@@ -155,29 +186,46 @@ struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_
 int ps_attention(struct ps_sched *s, const struct ps_pass *p) ps_must_check;
 /* The next control block, when nobody reads it any more. */
 int ps_sched_ctl(struct ps_sched *s, struct ps_ctl **ret, struct ps_buf **ret_buf) ps_must_check;
-struct ps_slab ps_slab_of(const struct ps_sched *s, uint32_t layer, uint32_t k,
-                          const struct ps_slot *slot, uint8_t *extent);
+/* The slot's part of an extent and of its positions and scores, each of which may be NULL. */
+struct ps_slab ps_slab_of(const struct ps_sched *s, const struct ps_slot *slot, uint8_t *extent,
+                          int32_t *pos, float *score);
 
-/* kvdisk.c */
+/* kv.c */
 int ps_kv_init(struct ps_sched *s) ps_must_check;
 void ps_kv_done(struct ps_sched *s);
-struct ps_buf *ps_kv_meta(struct ps_sched *s, uint32_t layer, uint32_t k);
-/* The slab extent of (layer, k) in memory, reads submitted. */
+size_t ps_slab_at(const struct ps_sched *s, uint32_t layer, uint32_t k);
+struct ps_home *ps_kv_home(struct ps_sched *s, uint32_t layer, uint32_t k);
+/* The slab of (layer, k) where the pass wants it. */
 int ps_kv_acquire(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_pass *p) ps_must_check;
-/* Submits the reads for a pass that will come next but is not there yet. */
+/* The same, early, for a pass that will come next but is not there yet. */
 int ps_kv_ahead(struct ps_sched *s, uint32_t layer, uint32_t k) ps_must_check;
-/* The pass that was to come next has no rows: what was read ahead for it is dropped. */
-void ps_kv_skip(struct ps_sched *s);
+/* The pass has no rows: what was brought in for it is dropped. */
+void ps_kv_skip(struct ps_sched *s, uint32_t layer, uint32_t k);
 /* Writes back what has to go. */
 int ps_kv_release(struct ps_sched *s, const struct ps_pass *p) ps_must_check;
-bool ps_kv_on_disk(const struct ps_sched *s, uint32_t layer, uint32_t k);
+/* n positions and (unless NULL) scores from the GPU to the host; each pair of places lies in its buffer. */
+int ps_kv_fetch_meta(struct ps_sched *s, struct ps_buf *dst, int32_t *pos, float *score,
+                     struct ps_buf *src, const int32_t *from_pos, const float *from_score,
+                     uint64_t n) ps_must_check;
+
+/* kvlog.c */
 /* Whether this decode step of the slot ends with a merge (slabs on disk). */
 bool ps_kv_merges(const struct ps_sched *s, const struct ps_slot *slot, uint32_t index);
-/* Fills the replay arguments of one slot, and the log fields of its decode row. */
-void ps_kv_replay_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index,
-                       struct ps_replay_seq *ret);
+/* Puts the logs of (layer, k) into its extent, just read. */
+int ps_kv_replay(struct ps_sched *s, uint32_t layer, uint32_t k,
+                 struct ps_buf *extent) ps_must_check;
+/* Where attention on the host logs a slot's new entry (slabs on disk). */
 void ps_kv_log_args(struct ps_sched *s, const struct ps_pass *p, uint32_t index,
                     struct ps_decode_row *row);
+/* Where attention on the GPU leaves the i-th row's new entry for the host; and, when it is submitted, the way of n of them there,
+ * decode rows `from` and on. */
+void ps_kv_new_args(struct ps_sched *s, uint32_t i, struct ps_decode_row *row);
+int ps_kv_new_home(struct ps_sched *s, const struct ps_pass *p, uint32_t from,
+                   uint32_t n) ps_must_check;
+
+/* hidden.c */
+int ps_hidden_init(struct ps_sched *s) ps_must_check;
+void ps_hidden_done(struct ps_sched *s);
 int ps_hidden_acquire(struct ps_sched *s, uint32_t k, bool fresh, struct ps_pass *p) ps_must_check;
 int ps_hidden_ahead(struct ps_sched *s, uint32_t k) ps_must_check;
 int ps_hidden_release(struct ps_sched *s, const struct ps_pass *p) ps_must_check;

@@ -196,14 +196,29 @@ static void by_position(int32_t *pos, float *score, uint32_t n)
         }
 }
 
+/* The slot's positions and scores where the host can read them. */
+static int read_meta(struct ps_sched *s, uint32_t layer, uint32_t k, const struct ps_slot *t,
+                     struct ps_slab *ret)
+{
+    struct ps_home *h = ps_kv_home(s, layer, k);
+    *ret = ps_slab_of(s, t, NULL, h->pos, h->score);
+    /* A token may be there before the prompt's compaction is done. */
+    if (h->on_host) return ps_dev_wait(s->dev, &h->meta, false);
+    float *score = ret->score ? s->l.from_gpu_score : NULL;
+    int r = ps_kv_fetch_meta(s, &s->from_gpu, s->l.from_gpu_pos, score, &h->meta, ret->pos,
+                             ret->score, (uint64_t) t->cap * s->shape->kv_heads);
+    ret->pos = s->l.from_gpu_pos;
+    ret->score = score;
+    return r < 0 ? r : ps_dev_wait(s->dev, &s->from_gpu, false);
+}
+
 static int dump(struct ps_sched *s, uint32_t k, const struct ps_slot *t)
 {
     const uint32_t heads = s->shape->kv_heads, n = t->len;
     for (uint32_t j = 0; j < s->shape->layers; j++) {
-        /* A token may be there before the prompt's compaction is done. */
-        int r = ps_dev_wait(s->dev, ps_kv_meta(s, j, k), false);
+        struct ps_slab slab;
+        int r = read_meta(s, j, k, t, &slab);
         if (r < 0) return r;
-        struct ps_slab slab = ps_slab_of(s, j, k, t, NULL);
         float *score = slab.score ? s->l.dump_score : NULL;
         for (uint32_t h = 0; h < heads; h++) {
             memcpy(s->l.dump_pos + (size_t) h * n, slab.pos + (size_t) h * slab.cap,

@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streamed chunks are read in the order of their use, over and over, into a ring of bytes. Offsets into the ring are counted without end
- * (`virtual`): a chunk lies at its offset modulo the ring's size, in one piece; where it would reach over the end, the rest of the round is
- * skipped. A read may be submitted once every use of what lay there was submitted (free_pos); that those uses are over is the device's
- * business: the new content's buffer takes over what the old ones' readers and writers were. */
+/* Chunks of weights come to where COMPUTE works: some stay there, the others pass through the ring `near`. Without a GPU that one is filled
+ * from the disk. Beside a GPU it is its memory, and filled from pinned memory of the host: from what lies there for good, or from a
+ * second ring, `stage`, into which the disk is read and which holds a chunk only until its copy to the GPU was submitted. */
 #include "engine/base/ps_mem.h"
 #include "engine/sched/sched.h"
 #include <assert.h>
 #include <stdatomic.h>
-
-/* A ring of at most twice all streamed bytes has at most this many chunks in it, whole or in part, counting old ones. */
-enum { PAST_EXTRA = 4 };
-static uint64_t past_size(const struct ps_weights *w)
-{
-    return 2 * (uint64_t) w->n_stream + PAST_EXTRA;
-}
-
-static struct ps_buf chunk_buf(void *p, uint64_t len)
-{
-    return (struct ps_buf) { .where = PS_HOST, .kind = PS_KIND_WEIGHTS, .p = p, .len_bytes = len };
-}
 
 static void map_roles(struct ps_sched *s)
 {
@@ -30,35 +17,62 @@ static void map_roles(struct ps_sched *s)
     }
 }
 
+static enum ps_tier tier(const struct ps_sched *s, uint32_t c)
+{
+    return (enum ps_tier) s->d->chunk_tier[c];
+}
+
+/* It stays where COMPUTE works. */
+static bool stays(const struct ps_sched *s, uint32_t c)
+{
+    return tier(s, c) == (s->d->gpu ? PS_TIER_GPU : PS_TIER_HOST);
+}
+
+/* On its way to a GPU it has to be brought into pinned memory first. */
+static bool is_staged(const struct ps_sched *s, uint32_t c)
+{
+    return s->d->gpu &&
+           (tier(s, c) == PS_TIER_DISK || (tier(s, c) == PS_TIER_HOST && !s->d->weights_pinned));
+}
+
+static void place_chunks(struct ps_sched *s)
+{
+    struct ps_weights *w = &s->w;
+    uint8_t *at[PS_TIER__COUNT] = {
+        [PS_TIER_GPU] = s->l.gpu_resident, [PS_TIER_HOST] = s->l.resident
+    };
+    for (uint32_t i = 0; i < s->m->n_chunks; i++) {
+        const enum ps_tier t = tier(s, i);
+        if (t != PS_TIER_DISK) {
+            w->resident[i] = (struct ps_buf) { .where = t == PS_TIER_GPU ? PS_GPU : PS_HOST,
+                                               .kind = PS_KIND_WEIGHTS,
+                                               .p = at[t],
+                                               .len_bytes = s->m->chunks[i].len };
+            at[t] += s->m->chunks[i].len;
+        }
+        if (!stays(s, i)) ps_ring_add(&w->near, i);
+        if (is_staged(s, i)) ps_ring_add(&w->stage, i);
+    }
+}
+
 int ps_weights_init(struct ps_sched *s)
 {
     struct ps_weights *w = &s->w;
     uint32_t n = s->m->n_chunks, groups = s->shape->layers + 1;
     w->resident = ps_calloc(n, sizeof *w->resident);
-    w->place = ps_calloc(n, sizeof *w->place);
-    w->past = ps_calloc(2 * (size_t) n + PAST_EXTRA, sizeof *w->past);
-    w->stream = ps_calloc(n, sizeof *w->stream);
-    w->in_group = ps_calloc(groups, sizeof *w->in_group);
     w->by_role = ps_calloc((size_t) groups * PS_W__COUNT, sizeof *w->by_role);
     w->verified = ps_calloc(n, sizeof *w->verified);
-    if (!w->resident || !w->place || !w->past || !w->stream || !w->in_group || !w->by_role ||
-        !w->verified)
+    int r = s->d->gpu ? ps_ring_init(&w->near, s->m, s->l.gpu_ring, PS_GPU, s->d->gpu_ring_bytes)
+                      : ps_ring_init(&w->near, s->m, s->l.ring, PS_HOST, s->d->ring_bytes);
+    if (!r) r = ps_ring_init(&w->stage, s->m, s->l.ring, PS_HOST, s->d->ring_bytes);
+    if (r < 0 || !w->resident || !w->by_role || !w->verified)
         return ps_fail(s->dt, -ENOMEM, "weights: out of memory");
+    w->group = UINT32_MAX;
     w->file = (struct ps_buf) { .where = PS_DISK,
                                 .kind = PS_KIND_WEIGHTS,
                                 .file = PS_FILE_WEIGHTS,
                                 .len_bytes = s->m->file_bytes };
-    uint64_t off = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct ps_chunk *c = &s->m->chunks[i];
-        if (s->d->chunk_tier[i] == PS_TIER_HOST) {
-            w->resident[i] = chunk_buf(s->l.resident + off, c->len);
-            off += c->len;
-        } else {
-            w->stream[w->n_stream++] = i;
-            w->in_group[c->group]++;
-        }
-    }
+    place_chunks(s);
     map_roles(s);
     return 0;
 }
@@ -66,113 +80,121 @@ int ps_weights_init(struct ps_sched *s)
 void ps_weights_done(struct ps_sched *s)
 {
     struct ps_weights *w = &s->w;
+    ps_ring_done(&w->near);
+    ps_ring_done(&w->stage);
     free(w->resident);
-    free(w->place);
-    free(w->past);
-    free(w->stream);
-    free(w->in_group);
     free(w->by_role);
     free(w->verified);
 }
 
 static struct ps_buf *chunk_place(struct ps_sched *s, uint32_t c)
 {
-    return s->d->chunk_tier[c] == PS_TIER_HOST ? &s->w.resident[c] : &s->w.place[c].buf;
+    return stays(s, c) ? &s->w.resident[c] : &s->w.near.place[c].buf;
 }
 
-/* On the HOST queue: arg is the chunk and, for a streamed one, where in the ring it lies, in units of 4 KiB. */
+/* On the HOST queue: arg is the chunk and, unless it lies on the host for good, where in the ring there it is, in units of 4 KiB. */
 static int verify(void *ud, uint64_t arg)
 {
     struct ps_sched *s = ud;
     uint32_t c = (uint32_t) arg;
-    bool resident = s->d->chunk_tier[c] == PS_TIER_HOST;
-    const void *p = resident ? s->w.resident[c].p : s->l.ring + (arg >> 32) * PS_PACK_ALIGN;
+    const void *p =
+        tier(s, c) == PS_TIER_HOST ? s->w.resident[c].p : s->l.ring + (arg >> 32) * PS_PACK_ALIGN;
     struct ps_detail dt;
     int r = ps_pack_verify(s->m, c, p, &dt);
     if (r < 0 && !atomic_exchange(&s->verify_failed, 1)) s->verify_detail = dt;
     return r;
 }
 
-static int read_chunk(struct ps_sched *s, uint32_t c)
+/* Into memory of the host. */
+static int read_chunk(struct ps_sched *s, uint32_t c, struct ps_buf *b)
 {
-    struct ps_buf *b = chunk_place(s, c);
     const struct ps_chunk *k = &s->m->chunks[c];
     s->dev->tag = k->group << 16;
     int r = ps_dev_move(s->dev, b, &s->w.file,
                         &(struct ps_rect) { .src_off = k->off, .row_bytes = k->len, .rows = 1 });
     if (r < 0 || (s->w.verified[c] && !s->cfg->verify_always)) return r;
     s->w.verified[c] = true;
-    bool resident = s->d->chunk_tier[c] == PS_TIER_HOST;
-    uint64_t at = resident ? 0 : (uint64_t) ((uint8_t *) b->p - s->l.ring) / PS_PACK_ALIGN;
+    uint64_t at =
+        tier(s, c) == PS_TIER_HOST ? 0 : (uint64_t) ((uint8_t *) b->p - s->l.ring) / PS_PACK_ALIGN;
     struct ps_call call = { verify, s, c | at << 32 };
     return ps_dev_run(s->dev, PS_Q_HOST, PS_OP_call, &call, &(struct ps_use) { b, true }, 1);
 }
 
+static int copy_chunk(struct ps_sched *s, uint32_t c, struct ps_buf *dst, struct ps_buf *src)
+{
+    s->dev->tag = s->m->chunks[c].group << 16;
+    return ps_dev_move(s->dev, dst, src,
+                       &(struct ps_rect) { .row_bytes = s->m->chunks[c].len, .rows = 1 });
+}
+
+/* A chunk that stays on the GPU, by way of the memory that will be the ring's. */
+static int load_gpu(struct ps_sched *s, uint32_t c, struct ps_buf *way)
+{
+    int r = read_chunk(s, c, way);
+    return r < 0 ? r : copy_chunk(s, c, &s->w.resident[c], way);
+}
+
 int ps_weights_load(struct ps_sched *s)
 {
+    enum { WAYS = 16 };
+    struct ps_buf way[WAYS];
+    uint64_t ways = s->d->ring_bytes / s->m->chunk_bytes, next = 0;
+    if (ways > WAYS) ways = WAYS;
+    for (uint64_t i = 0; i < ways; i++)
+        way[i] = (struct ps_buf) { .where = PS_HOST,
+                                   .kind = PS_KIND_WEIGHTS,
+                                   .p = s->l.ring + i * s->m->chunk_bytes,
+                                   .len_bytes = s->m->chunk_bytes };
     for (uint32_t i = 0; i < s->m->n_chunks; i++) {
-        if (s->d->chunk_tier[i] != PS_TIER_HOST) continue;
-        int r = read_chunk(s, i);
+        int r = 0;
+        if (tier(s, i) == PS_TIER_HOST)
+            r = read_chunk(s, i, &s->w.resident[i]);
+        else if (tier(s, i) == PS_TIER_GPU)
+            r = load_gpu(s, i, &way[next++ % ways]);
         if (r < 0) return r;
     }
     return ps_dev_drain(s->dev);
 }
 
-static uint32_t at_pos(const struct ps_weights *w, uint64_t pos)
+/* ---- on their way */
+
+static int stage_next(struct ps_sched *s)
 {
-    return w->stream[pos % w->n_stream];
+    struct ps_ring *g = &s->w.stage;
+    uint32_t c = ps_ring_at(g, g->put_pos);
+    struct ps_buf *b = ps_ring_put(g);
+    return tier(s, c) == PS_TIER_DISK ? read_chunk(s, c, b)
+                                      : copy_chunk(s, c, b, &s->w.resident[c]);
 }
 
-/* Where the next chunk would lie; false while something that is still needed lies there, or the chunk itself is still there. */
-static bool find_room(const struct ps_sched *s, uint32_t c, uint64_t *ret_begin)
+static int near_next(struct ps_sched *s)
 {
-    const struct ps_weights *w = &s->w;
-    uint64_t ring = s->d->ring_bytes, len = s->m->chunks[c].len, begin = w->virtual_end;
-    if (begin % ring + len > ring) begin += ring - begin % ring;
-    *ret_begin = begin;
-    if (w->read_pos == w->free_pos) return true;
-    if (w->read_pos - w->free_pos == w->n_stream) return false;
-    return begin + len - w->place[at_pos(w, w->free_pos)].begin <= ring;
-}
-
-static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-/* Whoever still reads or writes what lay in [begin, end) one round ago has to be done before this buffer is written. */
-static void inherit(struct ps_weights *w, struct ps_buf *b, uint64_t begin, uint64_t end,
-                    uint64_t ring)
-{
-    for (; w->past_begin < w->past_end; w->past_begin++) {
-        const struct ps_ring_chunk *old = &w->past[w->past_begin % past_size(w)];
-        if (old->begin + ring >= end) break;
-        b->read[old->buf.wrote_q] = max64(b->read[old->buf.wrote_q], old->buf.wrote);
-        for (int q = 0; q < PS_Q__COUNT; q++) b->read[q] = max64(b->read[q], old->buf.read[q]);
-        if (old->end + ring > end) break; /* the next one lies on its other half */
+    struct ps_weights *w = &s->w;
+    uint32_t c = ps_ring_at(&w->near, w->near.put_pos);
+    struct ps_buf *b = ps_ring_put(&w->near), *from = &w->resident[c];
+    if (!s->d->gpu) return read_chunk(s, c, b);
+    if (is_staged(s, c)) {
+        /* Chunks are staged in this same order, so it is the first there, or the next to come into an empty ring. */
+        int r = w->stage.put_pos == w->stage.free_pos ? stage_next(s) : 0;
+        if (r < 0) return r;
+        assert(ps_ring_at(&w->stage, w->stage.free_pos) == c);
+        from = &w->stage.place[c].buf;
     }
+    int r = copy_chunk(s, c, b, from);
+    if (is_staged(s, c)) ps_ring_free(&w->stage, 1);
+    return r;
 }
 
-static int read_next(struct ps_sched *s, uint32_t c, uint64_t begin)
+/* Brings in what comes next as far as there is room, to position `target` at most, while less than `bytes` lie beyond position `from`. */
+static int ahead(struct ps_sched *s, struct ps_ring *g, int (*next)(struct ps_sched *s),
+                 uint64_t target, uint64_t from, uint64_t bytes)
 {
-    struct ps_weights *w = &s->w;
-    uint64_t ring = s->d->ring_bytes, len = s->m->chunks[c].len;
-    struct ps_ring_chunk *p = &w->place[c];
-    *p = (struct ps_ring_chunk) { chunk_buf(s->l.ring + begin % ring, len), begin, begin + len };
-    inherit(w, &p->buf, begin, begin + len, ring);
-    w->virtual_end = begin + len;
-    w->read_pos++;
-    return read_chunk(s, c);
-}
-
-/* Reads on as far as there is room, to position `target` at most, while less than `bytes` lie beyond position `from`. */
-static int read_ahead(struct ps_sched *s, uint64_t target, uint64_t from, uint64_t bytes)
-{
-    struct ps_weights *w = &s->w;
-    uint64_t begin, ahead = 0;
-    for (uint64_t p = from; p < w->read_pos; p++) ahead += s->m->chunks[at_pos(w, p)].len;
-    while (w->n_stream && w->read_pos < target) {
-        uint32_t c = at_pos(w, w->read_pos);
-        if (ahead + s->m->chunks[c].len > bytes || !find_room(s, c, &begin)) return 0;
-        ahead += s->m->chunks[c].len;
-        int r = read_next(s, c, begin);
+    uint64_t got = ps_ring_ahead(g, from);
+    while (g->n_stream && g->put_pos < target) {
+        uint64_t len = s->m->chunks[ps_ring_at(g, g->put_pos)].len;
+        if (got + len > bytes || !ps_ring_room(g)) return 0;
+        got += len;
+        int r = next(s);
         if (r < 0) return r;
     }
     return 0;
@@ -180,26 +202,27 @@ static int read_ahead(struct ps_sched *s, uint64_t target, uint64_t from, uint64
 
 int ps_weights_begin(struct ps_sched *s, uint32_t group)
 {
-    uint64_t end = s->w.free_pos + s->w.in_group[group];
-    int r = read_ahead(s, end, end, UINT64_MAX);
-    assert(r < 0 || s->w.read_pos >= end); /* the plan's ring holds the largest group */
+    struct ps_weights *w = &s->w;
+    if (w->group != group) w->begun_end += w->near.in_group[group];
+    w->group = group;
+    int r = ahead(s, &w->near, near_next, w->begun_end, w->begun_end, UINT64_MAX);
+    assert(r < 0 || w->near.put_pos >= w->begun_end); /* the plan's ring holds what is in use */
     return r;
 }
 
-int ps_weights_spread(struct ps_sched *s, uint32_t group, uint32_t part, uint32_t parts)
+int ps_weights_spread(struct ps_sched *s, uint32_t part, uint32_t parts)
 {
-    uint64_t end = s->w.free_pos + s->w.in_group[group];
-    return read_ahead(s, UINT64_MAX, end, s->d->ring_bytes * (part + 1) / parts);
+    struct ps_weights *w = &s->w;
+    int r =
+        ahead(s, &w->near, near_next, UINT64_MAX, w->begun_end, w->near.bytes * (part + 1) / parts);
+    return r < 0 ? r
+                 : ahead(s, &w->stage, stage_next, UINT64_MAX, w->stage.free_pos,
+                         w->stage.bytes * (part + 1) / parts);
 }
 
 void ps_weights_end(struct ps_sched *s, uint32_t group)
 {
-    struct ps_weights *w = &s->w;
-    for (uint32_t i = 0; i < w->in_group[group]; i++, w->free_pos++) {
-        w->past[w->past_end % past_size(w)] = w->place[at_pos(w, w->free_pos)];
-        w->past_end++;
-        assert(w->past_end - w->past_begin <= past_size(w));
-    }
+    ps_ring_free(&s->w.near, s->w.near.in_group[group]);
 }
 
 const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
