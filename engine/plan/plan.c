@@ -37,25 +37,33 @@ struct search {
     struct ps_detail *dt;
 };
 
+static const struct ps_shares on_host = { { 0, 100, 0 } };
+static struct ps_shares host_and_disk(double host_pct)
+{
+    return (struct ps_shares) { { 0, host_pct, 100 - host_pct } };
+}
+static bool on_disk(const struct ps_shares *s) { return s->pct[PS_TIER_DISK] > 0; }
 static bool is_auto(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] < 0; }
 
-static int check_shares(const struct ps_shares *s, const char *option, struct ps_detail *dt)
+static int check_shares(const struct ps_plan_req *q, const struct ps_shares *s, const char *option,
+                        struct ps_detail *dt)
 {
     if (is_auto(s)) return 0;
     double sum = s->pct[0] + s->pct[1] + s->pct[2];
     if (!(sum > 99.99 && sum < 100.01) || s->pct[1] < 0 || s->pct[2] < 0)
         return ps_fail(dt, -PS_EUSAGE, "%s: the shares add up to %g, 100 is wanted", option, sum);
-    if (s->pct[PS_TIER_GPU] > 0)
-        return ps_fail(
-            dt, -PS_EUSAGE,
-            "%s gpu:%g: this machine or build has no GPU; give that share to host or disk", option,
-            s->pct[PS_TIER_GPU]);
+    if (s->pct[PS_TIER_GPU] > 0 && !q->gpu.mem_bytes)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "%s gpu:%g: there is no GPU to be used; give that share to host or disk",
+                       option, s->pct[PS_TIER_GPU]);
     return 0;
 }
 
 static bool fits(const struct search *s, const struct ps_plan *p)
 {
-    return p->host_bytes <= s->req->host_mem && p->disk_bytes <= s->req->disk_space;
+    const struct ps_plan_req *q = s->req;
+    return p->host_bytes <= q->host_mem && p->disk_bytes <= q->disk_space &&
+           p->gpu_bytes <= q->gpu.mem_bytes && (!q->pin_max || p->pinned_bytes <= q->pin_max);
 }
 
 /* Of two that are equally fast: nothing goes to the disk for nothing. */
@@ -88,31 +96,44 @@ static void consider(struct search *s, struct ps_plan *p)
         ps_plan_done(p);
 }
 
+/* Weights all on the host, or as they were asked for; beside a GPU whose copies cannot have so much pinned memory, with what stays on
+ * the host left out of it. */
+static int build(struct search *s, struct ps_candidate *c, struct ps_plan *ret)
+{
+    const struct ps_plan_req *q = s->req;
+    c->weights_pinned = true;
+    int r = ps_candidate_build(q, c, ret, s->dt);
+    if (r < 0 || !q->pin_max || ret->pinned_bytes <= q->pin_max) return r;
+    ps_plan_done(ret);
+    c->weights_pinned = false;
+    return ps_candidate_build(q, c, ret, s->dt);
+}
+
 /* One candidate; with automatic weights first without any resident, then with what room is left for them. */
 static int try_one(struct search *s, struct ps_candidate c)
 {
     const struct ps_shares *w = &s->req->weights;
     struct ps_plan p = { 0 };
     bool free_weights = is_auto(w);
-    c.weights_host_pct = free_weights ? 100 : w->pct[PS_TIER_HOST];
-    int r = ps_candidate_build(s->req, &c, &p, s->dt);
+    c.weights = free_weights ? on_host : *w;
+    int r = build(s, &c, &p);
     if (r < 0) return r;
     if (!free_weights || p.host_bytes <= s->req->host_mem) {
         consider(s, &p);
         return 0;
     }
     ps_plan_done(&p);
-    c.weights_host_pct = 0;
-    r = ps_candidate_build(s->req, &c, &p, s->dt);
+    c.weights = host_and_disk(0);
+    r = build(s, &c, &p);
     if (r < 0) return r;
     uint64_t left = s->req->host_mem > p.host_bytes ? s->req->host_mem - p.host_bytes : 0;
     uint64_t slack =
         s->req->model->chunk_bytes; /* the realised share may be one chunk above the wanted one */
     if (left > 2 * slack) {
-        c.weights_host_pct = 100.0 * (double) (left - slack) / (double) s->req->model->weight_bytes;
-        if (c.weights_host_pct > 99) c.weights_host_pct = 99;
+        double pct = 100.0 * (double) (left - slack) / (double) s->req->model->weight_bytes;
+        c.weights = host_and_disk(pct < 99 ? pct : 99);
         struct ps_plan q = { 0 };
-        r = ps_candidate_build(s->req, &c, &q, s->dt);
+        r = build(s, &c, &q);
         if (r < 0) {
             ps_plan_done(&p);
             return r;
@@ -137,7 +158,7 @@ static int search_prompts(struct search *s, struct ps_candidate c)
 {
     const struct ps_plan_req *q = s->req;
     static const uint32_t no_log = 4;
-    bool disk = c.kv_disk_pct > 0 || c.hidden_disk_pct > 0;
+    bool disk = on_disk(&c.kv) || on_disk(&c.hidden);
     struct grid prompt = grid_of(&q->prefill_tokens, prompt_grid, PS_ARRAY_LEN(prompt_grid));
     struct grid log =
         disk ? (struct grid) { log_grid, PS_ARRAY_LEN(log_grid) } : (struct grid) { &no_log, 1 };
@@ -196,12 +217,11 @@ static int search_batches(struct search *s, struct ps_candidate c)
 static int search_all(struct search *s)
 {
     const struct ps_plan_req *q = s->req;
-    struct ps_candidate c = { .hidden_disk_pct =
-                                  is_auto(&q->hidden) ? 0 : q->hidden.pct[PS_TIER_DISK] };
+    struct ps_candidate c = { .hidden = is_auto(&q->hidden) ? on_host : q->hidden };
     for (size_t k = 0; k < (is_auto(&q->kv) ? PS_ARRAY_LEN(kv_disk_grid) : 1); k++) {
-        c.kv_disk_pct = is_auto(&q->kv) ? kv_disk_grid[k] : q->kv.pct[PS_TIER_DISK];
-        bool disk =
-            c.kv_disk_pct > 0 || c.hidden_disk_pct > 0; /* several micro-batches hide transfers */
+        c.kv = is_auto(&q->kv) ? host_and_disk(100 - kv_disk_grid[k]) : q->kv;
+        c.attention_host_pct = q->attention == PS_ATTENTION_GPU ? 0 : 100;
+        bool disk = on_disk(&c.kv) || on_disk(&c.hidden); /* several micro-batches hide transfers */
         struct grid mbs = grid_of(&q->num_gpu_batches, mb_grid,
                                   disk || q->gpu_batch_size ? PS_ARRAY_LEN(mb_grid) : 1);
         for (size_t i = 0; i < mbs.n; i++) {
@@ -247,9 +267,9 @@ static char *refusal(const struct search *s)
 
 static int check_req(const struct ps_plan_req *q, struct ps_detail *dt)
 {
-    int r = check_shares(&q->weights, "--weights", dt);
-    if (!r) r = check_shares(&q->kv, "--kv", dt);
-    if (!r) r = check_shares(&q->hidden, "--hidden", dt);
+    int r = check_shares(q, &q->weights, "--weights", dt);
+    if (!r) r = check_shares(q, &q->kv, "--kv", dt);
+    if (!r) r = check_shares(q, &q->hidden, "--hidden", dt);
     if (r < 0) return r;
     if (q->gpu_batch_size > 65536 || q->num_gpu_batches > 65536 ||
         (uint64_t) q->gpu_batch_size * q->num_gpu_batches > 1 << 20)
