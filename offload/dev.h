@@ -89,7 +89,7 @@ struct ps_dev_stats {
     uint64_t busy_ns[PS_Q__COUNT];               /* something of the queue was under way */
     uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT]; /* moved, by kind of buffer */
     uint64_t op_ns[PS_OP__COUNT];
-    double op_flops[PS_OP__COUNT], op_bytes[PS_OP__COUNT];
+    double flops[PS_Q__COUNT], mem_bytes[PS_Q__COUNT]; /* costs of kernels */
     uint64_t stall_ns
         [PS_KIND__COUNT]; /* COMPUTE had a next task that waited for a buffer of this kind */
     uint64_t idle_ns;     /* COMPUTE had no task */

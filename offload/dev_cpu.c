@@ -161,13 +161,11 @@ void ps_cpu_stats(struct ps_dev *d, struct ps_dev_stats *ret)
         for (int q = 0; q < PS_Q__COUNT; q++) {
             ret->tasks[q] += s->tasks[q];
             ret->busy_ns[q] += s->busy_ns[q];
+            ret->flops[q] += s->flops[q];
+            ret->mem_bytes[q] += s->mem_bytes[q];
             for (int k = 0; k < PS_KIND__COUNT; k++) ret->bytes[q][k] += s->bytes[q][k];
         }
-        for (int o = 0; o < PS_OP__COUNT; o++) {
-            ret->op_ns[o] += s->op_ns[o];
-            ret->op_flops[o] += s->op_flops[o];
-            ret->op_bytes[o] += s->op_bytes[o];
-        }
+        for (int o = 0; o < PS_OP__COUNT; o++) ret->op_ns[o] += s->op_ns[o];
         for (int k = 0; k < PS_KIND__COUNT; k++) ret->stall_ns[k] += s->stall_ns[k];
         ret->idle_ns += s->idle_ns;
         (void) pthread_mutex_unlock(&l->lock);

@@ -46,8 +46,8 @@ void ps_stats_add(struct ps_dev_stats *st, enum ps_q q, const struct ps_task *t,
     st->tasks[q]++;
     if (t->kern) {
         st->op_ns[t->kern->op] += ns;
-        st->op_flops[t->kern->op] += t->cost.flops;
-        st->op_bytes[t->kern->op] += t->cost.bytes;
+        st->flops[q] += t->cost.flops;
+        st->mem_bytes[q] += t->cost.bytes;
     } else {
         st->bytes[q][t->kind] += t->rect.rows * t->rect.row_bytes;
     }

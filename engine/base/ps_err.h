@@ -17,7 +17,8 @@
     X(PS_EUNSUPPORTED, 1005, "not supported")                \
     X(PS_EUSAGE, 1006, "wrong usage")                        \
     X(PS_ECONFLICT, 1007, "belongs to another job")          \
-    X(PS_ENUMERIC, 1008, "a value is not a finite number")
+    X(PS_ENUMERIC, 1008, "a value is not a finite number")   \
+    X(PS_EPIN, 1009, "so much memory cannot be pinned")
 
 enum ps_errno {
 #define X(name, val, str) name = val,

@@ -119,18 +119,21 @@ static int on_end(void *ud, struct ps_seq *q)
     return r;
 }
 
-static double dram_bytes(const struct ps_dev_stats *d)
+/* Costs of kernels: COMPUTE's are the GPU's if there is one, HOST's never. */
+static void cost_sums(const struct ps_feed *f, const struct ps_run_stats *st, double *ret)
 {
-    double b = 0;
-    for (int i = 0; i < PS_OP__COUNT; i++) b += d->op_bytes[i];
-    return b;
-}
-
-static double flops(const struct ps_dev_stats *d)
-{
-    double b = 0;
-    for (int i = 0; i < PS_OP__COUNT; i++) b += d->op_flops[i];
-    return b;
+    const double *bytes = st->dev.mem_bytes;
+    ret[PS_SUM_FLOPS] = st->dev.flops[PS_Q_COMPUTE];
+    ret[PS_SUM_DRAM_BYTES] = bytes[PS_Q_HOST] + (f->gpu ? 0 : bytes[PS_Q_COMPUTE]);
+    ret[PS_SUM_HBM_BYTES] = f->gpu ? bytes[PS_Q_COMPUTE] : 0;
+    ret[PS_SUM_LAUNCHES] = (double) st->gpu.launches;
+    ret[PS_SUM_CALLS] = (double) st->gpu.calls;
+    ret[PS_SUM_COPIES] = (double) st->gpu.copies;
+    ret[PS_SUM_EVENTS] = (double) st->gpu.events;
+    ret[PS_SUM_STREAM_WAITS] = (double) st->gpu.waits;
+    ret[PS_SUM_HOST_SYNCS] = (double) st->gpu.syncs;
+    ret[PS_SUM_DECODE_PASSES] = (double) st->decode_passes;
+    ret[PS_SUM_DECODE_LAUNCHES] = (double) st->decode_launches;
 }
 
 void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double ret[PS_SUM__COUNT])
@@ -146,8 +149,7 @@ void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double
     ret[PS_SUM_WAIT_WEIGHTS_S] = (double) st->dev.stall_ns[PS_KIND_WEIGHTS] * 1e-9;
     ret[PS_SUM_WAIT_KV_S] = (double) st->dev.stall_ns[PS_KIND_KV] * 1e-9;
     ret[PS_SUM_COMPUTE_S] = (double) st->dev.busy_ns[PS_Q_COMPUTE] * 1e-9;
-    ret[PS_SUM_FLOPS] = flops(&st->dev);
-    ret[PS_SUM_DRAM_BYTES] = dram_bytes(&st->dev);
+    cost_sums(f, st, ret);
     for (int q = 0; q < PS_Q__COUNT; q++) {
         double b = 0;
         for (int k = 0; k < PS_KIND__COUNT; k++) b += (double) st->dev.bytes[q][k];

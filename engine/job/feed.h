@@ -25,6 +25,7 @@ struct ps_feed {
     double ended;      /* those of the requests that are done; of earlier runs' an estimate */
     uint64_t before;   /* generated tokens of earlier runs */
     double t0, output_s, journal_at;
+    bool gpu;                   /* the plan is for one */
     double base[PS_SUM__COUNT]; /* what is known of this run's sums before it begins: tokenising */
     struct ps_run_stats last;
 };

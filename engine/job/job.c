@@ -7,6 +7,7 @@
 #include "engine/job/input.h"
 #include "engine/job/report.h"
 #include "engine/job/trace.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -187,20 +188,21 @@ static void warn_requests(const struct work *w)
                 "\"return_token_ids\": true in a request gives its ids");
 }
 
-static int make_plan(struct work *w)
+static int make_plan(struct work *w, uint64_t pin_max)
 {
     w->req = w->cfg->plan;
     w->req.model = w->cfg->model;
     w->req.job = w->first.stats;
+    w->req.pin_max = pin_max;
     int r = w->cfg->engine.plan_make(&w->req, &w->plan, &w->ret->plan_text, w->dt);
     w->planned = r >= 0;
     return r;
 }
 
-static int open_feed(struct work *w)
+/* Room for the sequences that the plan has under way. */
+static int open_slots(struct work *w)
 {
     const struct ps_job_stats *st = &w->first.stats;
-    struct ps_feed *f = &w->feed;
     struct ps_slots_cfg c = {
         .n = w->planned ? w->plan.slots * w->plan.micro_batches + 2 : 1,
         .longest_prompt = st->longest_prompt ? st->longest_prompt : 1,
@@ -211,6 +213,13 @@ static int open_feed(struct work *w)
         .logprobs = w->first.logprobs,
         .beside = w->cfg->output,
     };
+    w->feed.gpu = w->planned && w->plan.gpu_bytes;
+    return ps_slots_open(&c, &w->feed.slots, w->dt);
+}
+
+static int open_feed(struct work *w)
+{
+    struct ps_feed *f = &w->feed;
     f->cfg = w->cfg;
     f->spool = &w->spool;
     f->table = &w->table;
@@ -219,7 +228,7 @@ static int open_feed(struct work *w)
     f->result = w->ret;
     f->eos = w->cfg->model->shape.eos;
     f->t0 = w->t0;
-    f->expected = st->max_new_tokens;
+    f->expected = w->first.stats.max_new_tokens;
     f->base[PS_SUM_TOKENIZER_S] = w->first.tokenizer_s;
     f->rec = (struct ps_recorder) { .spool = &w->spool,
                                     .tok = w->cfg->tok,
@@ -227,7 +236,7 @@ static int open_feed(struct work *w)
                                     .job = w->job,
                                     .created = w->journal.started };
     int r = ps_recorder_init(&f->rec);
-    return r < 0 ? r : ps_slots_open(&c, &f->slots, w->dt);
+    return r < 0 ? r : open_slots(w);
 }
 
 /* Into the journal: the sums of this run so far, and of the results that are on disk. */
@@ -265,10 +274,28 @@ static int begin(struct work *w)
     return r;
 }
 
-static int generate(struct work *w)
+/* No more memory than that can be pinned for the GPU: another plan, before anything has begun. */
+static int plan_again(struct work *w, uint64_t could)
+{
+    char text[300];
+    (void) snprintf(
+        text, sizeof text,
+        "only %" PRIu64 " of %" PRIu64
+        " MiB of host memory could be pinned for the GPU (ulimit -l; doctor says more): "
+        "planning again with that",
+        could >> 20, w->plan.pinned_bytes >> 20);
+    warn(w, text);
+    w->cfg->engine.plan_done(&w->plan);
+    ps_slots_close(&w->feed.slots);
+    w->planned = false;
+    w->dt->text[0] = 0;
+    int r = make_plan(w, could ? could : 1);
+    return r < 0 ? r : open_slots(w);
+}
+
+static int run_plan(struct work *w, struct ps_run_stats *st)
 {
     struct ps_run_cfg c = w->cfg->run;
-    struct ps_run_stats st = { 0 };
     struct ps_run_io io = ps_feed_io(&w->feed);
     c.model = w->cfg->model;
     c.plan = &w->plan;
@@ -278,7 +305,18 @@ static int generate(struct work *w)
         c.trace = ps_trace_task;
         c.trace_ud = w->trace;
     }
-    int r = w->cfg->engine.run(&c, &io, &st, w->dt);
+    return w->cfg->engine.run(&c, &io, st, w->dt);
+}
+
+static int generate(struct work *w)
+{
+    struct ps_run_stats st = { 0 };
+    int r = run_plan(w, &st);
+    if (r == -PS_EPIN && st.pinned_bytes < w->plan.pinned_bytes) {
+        r = plan_again(w, st.pinned_bytes);
+        if (!r) r = run_plan(w, &st);
+    }
+    w->ret->pinned_bytes = st.pinned_bytes;
     if (r >= 0) w->feed.last = st;
     if (r < 0 && w->feed.dt.text[0]) *w->dt = w->feed.dt; /* ours is the cause */
     return r;
@@ -345,7 +383,7 @@ static int course(struct work *w)
     if (!r) r = read_input(w);
     if (!r) warn_requests(w);
     if (!r && !w->table.n) return report(w);
-    if (!r && w->first.stats.requests) r = make_plan(w);
+    if (!r && w->first.stats.requests) r = make_plan(w, w->cfg->plan.pin_max);
     if (r < 0) return r;
     if (w->cfg->dry_run) return dry_run(w);
     r = begin(w);

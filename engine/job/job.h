@@ -30,7 +30,7 @@ struct ps_job_progress {
 
 /* Rates that a quick probe found, to compare with; 0 = not known. */
 struct ps_job_probed {
-    double disk_read, disk_write, dram, h2d, d2h, flops;
+    double disk_read, disk_write, dram, h2d, d2h, hbm, flops;
 };
 
 struct ps_job_cfg {
@@ -42,9 +42,10 @@ struct ps_job_cfg {
     bool text, order_completion, no_resume, overwrite, dry_run;
     uint64_t limit;   /* UINT64_MAX = all */
     uint64_t ids_mem; /* bytes that the first pass may take to find custom_ids that come twice */
-    struct ps_params defaults; /* of lines that do not say */
-    struct ps_plan_req plan;   /* model and job are filled in */
-    struct ps_run_cfg run;     /* model, plan, kv_config, trace and dump_kv are filled in */
+    struct ps_params defaults;      /* of lines that do not say */
+    struct ps_plan_req plan;        /* model and job are filled in */
+    struct ps_run_cfg run;          /* model, plan, kv_config, trace and dump_kv are filled in */
+    const struct ps_cuda_info *gpu; /* the GPU of plan.gpu, for the report; may be NULL */
     struct ps_job_engine engine;
     struct ps_job_probed probed;
     const volatile sig_atomic_t
@@ -69,7 +70,16 @@ enum ps_sum {
     PS_SUM_WAIT_KV_S,
     PS_SUM_COMPUTE_S,
     PS_SUM_FLOPS,
-    PS_SUM_DRAM_BYTES,
+    PS_SUM_DRAM_BYTES, /* of kernels on the host */
+    PS_SUM_HBM_BYTES,  /* of kernels on a GPU */
+    PS_SUM_LAUNCHES,   /* what was asked of a GPU */
+    PS_SUM_CALLS,
+    PS_SUM_COPIES,
+    PS_SUM_EVENTS,
+    PS_SUM_STREAM_WAITS,
+    PS_SUM_HOST_SYNCS,
+    PS_SUM_DECODE_PASSES,
+    PS_SUM_DECODE_LAUNCHES,
     PS_SUM_Q_BYTES,                            /* and the other queues */
     PS_SUM_Q_S = PS_SUM_Q_BYTES + PS_Q__COUNT, /* busy seconds of each */
     PS_SUM__COUNT = PS_SUM_Q_S + PS_Q__COUNT
@@ -81,7 +91,8 @@ struct ps_job_result {
     bool already_done, interrupted;
     char *plan_text; /* the table of a plan that does not fit, or of --dry-run; freed by done() */
     double sums[PS_SUM__COUNT];
-    char limit[160]; /* what limited the run, in words; "" = not known */
+    uint64_t pinned_bytes; /* by the last run */
+    char limit[160];       /* what limited the run, in words; "" = not known */
 };
 
 /* 0 (see ret->interrupted), or an error: -PS_EBUDGET with plan_text; -PS_ECONFLICT when files belong to another job, -EBUSY when

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { JOURNAL_BUF = 16 << 10, VERSION = 2 };
+enum { JOURNAL_BUF = 16 << 10, VERSION = 3 };
 
 /* Locks the file that is at path now: it may be removed by its last owner between open and lock. */
 static int open_locked(const char *path, int *ret, struct ps_detail *dt)

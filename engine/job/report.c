@@ -74,7 +74,7 @@ static void cpu_name(char *ret, size_t n)
     if (f) (void) fclose(f);
 }
 
-static void put_machine(struct obj *top)
+static void put_machine(struct obj *top, const struct ps_job_cfg *c)
 {
     struct obj b = sub(top, "machine");
     struct utsname u;
@@ -86,7 +86,7 @@ static void put_machine(struct obj *top)
     str(&b, "isa", isa & PS_CPU_AVX512 ? "avx512" : isa & PS_CPU_AVX2 ? "avx2" : "baseline");
     u64(&b, "memory_bytes", (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE));
     str(&b, "kernel", uname(&u) ? NULL : u.release);
-    str(&b, "gpu", NULL);
+    str(&b, "gpu", c->gpu ? c->gpu->name : NULL);
     close_obj(&b);
 }
 
@@ -142,6 +142,23 @@ static void put_keep(struct obj *top, const char *key, uint32_t v)
         u64(top, key, v);
 }
 
+static bool on_gpu(const struct ps_report *r) { return r->plan && r->plan->gpu_bytes; }
+
+/* Where decode attention over KV that is not on the GPU runs. */
+static void put_attention(struct obj *top, const struct ps_report *r)
+{
+    static const char *const wanted[] = { "auto", "gpu", "host" };
+    if (!on_gpu(r)) {
+        str(top, "attention", NULL);
+        return;
+    }
+    struct obj b = sub(top, "attention");
+    str(&b, "wanted", wanted[r->req->attention]);
+    u64(&b, "host_slabs", r->plan->host_slabs);
+    u64(&b, "slabs", (uint64_t) r->cfg->model->shape.layers * r->plan->micro_batches);
+    close_obj(&b);
+}
+
 static void put_plan(struct obj *top, const struct ps_report *r)
 {
     const struct ps_plan *p = r->plan;
@@ -164,6 +181,7 @@ static void put_plan(struct obj *top, const struct ps_report *r)
     put_tiers(&w, "kv", p->kv_bytes);
     put_tiers(&w, "hidden", p->hidden_bytes);
     close_obj(&w);
+    put_attention(&b, r);
     w = sub(&b, "kv");
     str(&w, "policy", r->req->kv_config.policy);
     str(&w, "dtype", ps_dtype_name(r->req->kv_config.type));
@@ -228,7 +246,10 @@ static void put_links(struct obj *top, const struct ps_report *r)
     for (size_t i = 0; i < PS_ARRAY_LEN(links); i++)
         put_link(&b, links[i].name, s[PS_SUM_Q_BYTES + links[i].q], s[PS_SUM_Q_S + links[i].q],
                  links[i].probed);
-    put_link(&b, "dram", s[PS_SUM_DRAM_BYTES], s[PS_SUM_COMPUTE_S], p->dram);
+    put_link(&b, "dram", s[PS_SUM_DRAM_BYTES],
+             s[on_gpu(r) ? PS_SUM_Q_S + PS_Q_HOST : PS_SUM_COMPUTE_S], p->dram);
+    put_link(&b, "hbm", on_gpu(r) ? s[PS_SUM_HBM_BYTES] : NAN,
+             on_gpu(r) ? s[PS_SUM_COMPUTE_S] : NAN, p->hbm);
     struct obj g = sub(&b, "gemm");
     num(&g, "flops", s[PS_SUM_FLOPS]);
     num(&g, "busy_s", s[PS_SUM_COMPUTE_S]);
@@ -245,17 +266,41 @@ static void put_links(struct obj *top, const struct ps_report *r)
     close_obj(&b);
 }
 
+/* What was asked of the GPU. */
+static void put_gpu(struct obj *top, const struct ps_report *r)
+{
+    const double *s = r->result->sums;
+    const struct ps_cuda_info *i = r->cfg->gpu;
+    if (!on_gpu(r) || !timed(r)) {
+        str(top, "gpu", NULL);
+        return;
+    }
+    struct obj b = sub(top, "gpu");
+    str(&b, "name", i ? i->name : NULL);
+    u64(&b, "sm", r->req->gpu.sm);
+    num(&b, "launches", s[PS_SUM_LAUNCHES]);
+    num(&b, "library_calls", s[PS_SUM_CALLS]);
+    num(&b, "copies", s[PS_SUM_COPIES]);
+    num(&b, "events", s[PS_SUM_EVENTS]);
+    num(&b, "stream_waits", s[PS_SUM_STREAM_WAITS]);
+    num(&b, "host_syncs", s[PS_SUM_HOST_SYNCS]);
+    num(&b, "launches_per_decode_pass", ratio(s[PS_SUM_DECODE_LAUNCHES], s[PS_SUM_DECODE_PASSES]));
+    close_obj(&b);
+}
+
 static void put_memory(struct obj *top, const struct ps_report *r)
 {
     struct obj b = sub(top, "memory"), t = sub(&b, "peak");
     uint64_t rss = ps_peak_rss_bytes();
-    str(&t, "gpu", NULL);
+    num(&t, "gpu", on_gpu(r) && timed(r) ? (double) r->plan->gpu_bytes : NAN); /* all at once */
     num(&t, "host", rss && timed(r) ? (double) rss : NAN);
     num(&t, "disk", r->plan ? (double) r->plan->disk_bytes : NAN);
     close_obj(&t);
     num(&b, "planned_host", r->plan ? (double) r->plan->host_bytes : NAN);
+    num(&b, "pinned",
+        on_gpu(r) && r->result->pinned_bytes ? (double) r->result->pinned_bytes : NAN);
     t = sub(&b, "budget");
-    str(&t, "gpu", NULL);
+    num(&t, "gpu", r->cfg->plan.gpu.mem_bytes ? (double) r->cfg->plan.gpu.mem_bytes : NAN);
     u64(&t, "host", r->cfg->plan.host_mem);
     u64(&t, "disk", r->cfg->plan.disk_space);
     close_obj(&t);
@@ -303,13 +348,14 @@ static void put_all(const struct ps_report *r, struct ps_jout *o)
 {
     struct obj top = open_obj(o);
     str(&top, "version", PS_VERSION);
-    put_machine(&top);
+    put_machine(&top, r->cfg);
     put_model(&top, r->cfg->model);
     put_job(&top, r->result);
     put_plan(&top, r);
     put_time(&top, r);
     put_links(&top, r);
     put_memory(&top, r);
+    put_gpu(&top, r);
     put_kv(&top, r);
     put_actual(&top, r);
     close_obj(&top);
@@ -346,34 +392,82 @@ static void rate_text(char *t, size_t n, double bytes, double s, double probed)
                         100 * bytes / s / probed);
 }
 
+static void disk_limit(const struct ps_report *r, char *text, size_t n)
+{
+    const double *s = r->result->sums;
+    char rate[96] = "";
+    rate_text(rate, sizeof rate, s[PS_SUM_Q_BYTES + PS_Q_READ], s[PS_SUM_Q_S + PS_Q_READ],
+              r->cfg->probed.disk_read);
+    (void) snprintf(text, n, "reading %s from disk (%s)",
+                    s[PS_SUM_WAIT_WEIGHTS_S] >= s[PS_SUM_WAIT_KV_S] ? "weights" : "KV", rate);
+}
+
+static void compute_limit(const struct ps_report *r, char *text, size_t n)
+{
+    const double *s = r->result->sums, compute = s[PS_SUM_COMPUTE_S];
+    const struct ps_job_probed *p = &r->cfg->probed;
+    char rate[96] = "";
+    double dram = p->dram > 0 ? s[PS_SUM_DRAM_BYTES] / compute / p->dram : 0;
+    double gemm = p->flops > 0 ? s[PS_SUM_FLOPS] / compute / p->flops : 0;
+    if (dram > gemm) {
+        rate_text(rate, sizeof rate, s[PS_SUM_DRAM_BYTES], compute, p->dram);
+        (void) snprintf(text, n, "memory bandwidth (%s)", rate);
+    } else {
+        (void) snprintf(text, n, "arithmetic (%.1f GFLOP/s%s)", s[PS_SUM_FLOPS] / compute / 1e9,
+                        gemm > 0 ? ", the probe's GEMM is the measure" : "");
+    }
+}
+
+/* Beside a GPU everything overlaps: what was busy longest. */
+static void gpu_limit(const struct ps_report *r, char *text, size_t n)
+{
+    const double *s = r->result->sums, *busy = s + PS_SUM_Q_S;
+    const struct ps_job_probed *p = &r->cfg->probed;
+    char rate[96] = "";
+    enum ps_q most = PS_Q_COMPUTE;
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        if (busy[q] > busy[most]) most = (enum ps_q) q;
+    switch (most) {
+    case PS_Q_READ: disk_limit(r, text, n); return;
+    case PS_Q_HOST:
+        rate_text(rate, sizeof rate, s[PS_SUM_DRAM_BYTES], busy[most], p->dram);
+        (void) snprintf(text, n, "attention on the host (%s)", rate);
+        return;
+    case PS_Q_H2D:
+    case PS_Q_D2H:
+    case PS_Q_WRITE:
+        rate_text(rate, sizeof rate, s[PS_SUM_Q_BYTES + most], busy[most],
+                  most == PS_Q_H2D   ? p->h2d
+                  : most == PS_Q_D2H ? p->d2h
+                                     : p->disk_write);
+        (void) snprintf(text, n, "%s (%s)",
+                        most == PS_Q_H2D   ? "copies to the GPU"
+                        : most == PS_Q_D2H ? "copies from the GPU"
+                                           : "writing KV to disk",
+                        rate);
+        return;
+    default:
+        (void) snprintf(text, n, "the GPU (%.0f GFLOP/s, %.1f GB/s of its memory)",
+                        s[PS_SUM_FLOPS] / busy[most] / 1e9, s[PS_SUM_HBM_BYTES] / busy[most] / 1e9);
+    }
+}
+
 void ps_report_limit(const struct ps_report *r, char *ret_text, size_t n)
 {
     const double *s = r->result->sums;
-    const struct ps_job_probed *p = &r->cfg->probed;
     double compute = s[PS_SUM_COMPUTE_S], wait = s[PS_SUM_WAIT_WEIGHTS_S] + s[PS_SUM_WAIT_KV_S];
     double files = s[PS_SUM_OUTPUT_S] + s[PS_SUM_TOKENIZER_S];
-    char rate[96] = "";
     ret_text[0] = 0;
-    const double most = fmax(files, fmax(compute, wait));
+    double most = fmax(files, fmax(compute, wait));
+    for (int q = 0; q < PS_Q__COUNT && on_gpu(r); q++) most = fmax(most, s[PS_SUM_Q_S + q]);
     if (compute <= 0 || most < 0.1 * s[PS_SUM_TOTAL_S]) return; /* starting was most of it */
-    if (files > compute && files > wait) {
+    if (files == most)
         (void) snprintf(ret_text, n, "tokenising and writing results (%.0f %% of the time)",
                         100 * files / s[PS_SUM_TOTAL_S]);
-    } else if (wait > 0.3 * compute && s[PS_SUM_Q_S + PS_Q_READ] > 0) {
-        rate_text(rate, sizeof rate, s[PS_SUM_Q_BYTES + PS_Q_READ], s[PS_SUM_Q_S + PS_Q_READ],
-                  p->disk_read);
-        (void) snprintf(ret_text, n, "reading %s from disk (%s)",
-                        s[PS_SUM_WAIT_WEIGHTS_S] >= s[PS_SUM_WAIT_KV_S] ? "weights" : "KV", rate);
-    } else {
-        double dram = p->dram > 0 ? s[PS_SUM_DRAM_BYTES] / compute / p->dram : 0;
-        double gemm = p->flops > 0 ? s[PS_SUM_FLOPS] / compute / p->flops : 0;
-        if (dram > gemm) {
-            rate_text(rate, sizeof rate, s[PS_SUM_DRAM_BYTES], compute, p->dram);
-            (void) snprintf(ret_text, n, "memory bandwidth (%s)", rate);
-        } else {
-            (void) snprintf(ret_text, n, "arithmetic (%.1f GFLOP/s%s)",
-                            s[PS_SUM_FLOPS] / compute / 1e9,
-                            gemm > 0 ? ", the probe's GEMM is the measure" : "");
-        }
-    }
+    else if (on_gpu(r))
+        gpu_limit(r, ret_text, n);
+    else if (wait > 0.3 * compute && s[PS_SUM_Q_S + PS_Q_READ] > 0)
+        disk_limit(r, ret_text, n);
+    else
+        compute_limit(r, ret_text, n);
 }

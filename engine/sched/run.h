@@ -36,6 +36,11 @@ struct ps_run_stats {
     uint64_t evictions;
     uint32_t active; /* sequences in slots */
     struct ps_dev_stats dev;
+    /* Of a plan for a GPU: */
+    struct ps_dev_cuda_counts gpu;
+    /* (layer, micro-batch)s with decode rows alone, and what was launched and called for them. */
+    uint64_t decode_passes, decode_launches;
+    uint64_t pinned_bytes; /* of host memory; after -PS_EPIN: how much could be */
 };
 
 enum ps_go { PS_GO_ON = 0, PS_GO_STOP = 1 };
@@ -79,7 +84,8 @@ struct ps_run_cfg {
     void (*warn)(void *ud, const char *text); /* may be NULL */
     void *warn_ud;
 };
-/* 0, PS_GO_STOP when sweep() asked for it, or an error. The offload file is gone when it returns. */
+/* 0, PS_GO_STOP when sweep() asked for it, or an error. The offload file is gone when it returns. -PS_EPIN: less host memory can be
+ * pinned than the plan wants; no callback was called yet, and *ret says how much can be, for another plan. */
 int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_run_stats *ret,
            struct ps_detail *dt) ps_must_check;
 #endif

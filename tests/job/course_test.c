@@ -515,6 +515,58 @@ static void run_fails(void **state)
     tj_end(&t);
 }
 
+static double number(const json_t *report, const char *object, const char *key)
+{
+    const json_t *v = json_object_get(json_object_get(report, object), key);
+    return json_is_null(v) ? -1 : json_number_value(v);
+}
+
+static void note_warning(void *ud, const char *text) { (void) snprintf(ud, 400, "%s", text); }
+
+/* Less can be pinned than the plan wants: another plan, another block, the same results; if that is not to be had, an error. */
+static void less_is_pinned(void **state)
+{
+    struct tj t;
+    char warning[400] = "";
+    struct ps_cuda_info gpu = { .name = "toy GPU" };
+    tj_begin(&t);
+    mixed_input(&t, 60);
+    assert_ok_dt(tj_run(&t), &t.dt);
+    ps_auto_free char *whole = tj_read(&t, "");
+    assert_int_equal(unlink(t.out), 0);
+    t.cfg.report = t.report;
+    t.cfg.plan.gpu = (struct ps_plan_gpu) { 5000, 75 };
+    t.cfg.gpu = &gpu;
+    t.cfg.warn = note_warning;
+    t.cfg.ud = warning;
+    fake.can_pin = (uint64_t) 400 << 20;
+    fake.runs = fake.most_active = 0;
+    assert_ok_dt(tj_run(&t), &t.dt);
+    assert_int_equal(fake.runs, 2);
+    assert_int_equal(fake.most_active, 10);
+    assert_non_null(strstr(warning, "400 of 953 MiB"));
+    ps_auto_free char *again = tj_read(&t, "");
+    assert_string_equal(whole, again);
+    ps_auto_free char *text = tj_slurp(t.report);
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(number(j, "memory", "pinned"), fake.can_pin);
+    assert_int_equal(number(j, "gpu", "launches"), 90);
+    assert_int_equal(number(j, "gpu", "library_calls"), 10);
+    assert_int_equal(number(j, "gpu", "launches_per_decode_pass"), 9);
+    assert_int_equal(number(json_object_get(j, "plan"), "attention", "host_slabs"), 3);
+    assert_int_equal(number(json_object_get(j, "memory"), "peak", "gpu"), 1000);
+    assert_int_equal(number(json_object_get(j, "memory"), "budget", "gpu"), 5000);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(j, "machine"), "gpu")),
+                        "toy GPU");
+    json_decref(j);
+    assert_int_equal(unlink(t.out), 0);
+    fake.can_pin = 0;
+    assert_err(tj_run(&t), PS_EPIN);
+    assert_int_equal(fake.runs, 4);
+    tj_end(&t);
+}
+
 /* What is named took a good part of the time; of a job that was all start-up nothing is said. */
 static void what_limited_it(void **state)
 {
@@ -522,22 +574,31 @@ static void what_limited_it(void **state)
         enum ps_sum most;
         double s;
         const char *told;
+        bool gpu;
     } cases[] = {
         { PS_SUM_OUTPUT_S, 5, "writing results (50 %" },
         { PS_SUM_COMPUTE_S, 5, "arithmetic" },
         { PS_SUM_WAIT_WEIGHTS_S, 5, "reading weights from disk (2.00 GB/s)" },
         { PS_SUM_WAIT_KV_S, 5, "reading KV from disk" },
         { PS_SUM_OUTPUT_S, 0.3, "" },
+        { PS_SUM_OUTPUT_S, 5, "writing results (50 %", true },
+        { PS_SUM_Q_S + PS_Q_COMPUTE, 5, "the GPU (", true },
+        { PS_SUM_Q_S + PS_Q_H2D, 5, "copies to the GPU (1.00 GB/s)", true },
+        { PS_SUM_Q_S + PS_Q_HOST, 5, "attention on the host", true },
+        { PS_SUM_Q_S + PS_Q_READ, 8, "reading weights from disk (1.00 GB/s)", true },
+        { PS_SUM_Q_S + PS_Q_HOST, 0.3, "reading weights", true },
     };
+    static const struct ps_plan plans[] = { { 0 }, { .gpu_bytes = 1 } };
     struct ps_job_cfg cfg = { 0 };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         struct ps_job_result res = { 0 };
-        struct ps_report rep = { &cfg, &res, NULL, NULL };
+        struct ps_report rep = { &cfg, &res, &plans[cases[i].gpu], NULL };
         char text[160];
         res.sums[PS_SUM_TOTAL_S] = 10;
         res.sums[PS_SUM_COMPUTE_S] = 0.1;
         res.sums[PS_SUM_Q_BYTES + PS_Q_READ] = 8e9;
         res.sums[PS_SUM_Q_S + PS_Q_READ] = 4;
+        res.sums[PS_SUM_Q_BYTES + PS_Q_H2D] = 5e9;
         res.sums[cases[i].most] = cases[i].s;
         ps_report_limit(&rep, text, sizeof text);
         if (*cases[i].told ? !strstr(text, cases[i].told) : *text)
@@ -626,6 +687,7 @@ int main(void)
         cmocka_unit_test(only_failures),
         cmocka_unit_test(what_does_not_fit),
         cmocka_unit_test(run_fails),
+        cmocka_unit_test(less_is_pinned),
         cmocka_unit_test(what_limited_it),
         cmocka_unit_test(disk_full),
         cmocka_unit_test(out_of_memory),

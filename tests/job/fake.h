@@ -14,6 +14,7 @@ struct fake {
     volatile sig_atomic_t *stop;      /* raised at stop_at */
     void (*at_sweep)(uint64_t sweep); /* may be NULL */
     bool no_fit, nan;
+    uint64_t can_pin; /* bytes; a plan for a GPU wants 1 GB of it */
     uint64_t runs, sweeps, next_calls;
     uint32_t most_active;
     const struct ps_job_stats *seen; /* what the plan was asked for */

@@ -37,6 +37,11 @@ static int plan_make(const struct ps_plan_req *req, struct ps_plan *ret, char **
     }
     *ret =
         (struct ps_plan) { .slots = fake.slots, .micro_batches = fake.micro_batches, .kv_cap = 8 };
+    if (!req->gpu.mem_bytes) return 0;
+    ret->gpu_bytes = 1000;
+    ret->host_slabs = 3;
+    ret->pinned_bytes = req->pin_max ? req->pin_max : 1000000000;
+    if (req->pin_max) ret->slots += 3; /* another shape */
     return 0;
 }
 static char *plan_text(const struct ps_plan_req *req, const struct ps_plan *plan)
@@ -125,6 +130,15 @@ static int run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct 
     bool dry = false;
     if (!a) return -ENOMEM;
     fake.runs++;
+    ret->pinned_bytes = cfg->plan->pinned_bytes;
+    if (ret->pinned_bytes > fake.can_pin) {
+        ret->pinned_bytes = fake.can_pin;
+        return ps_fail(dt, -PS_EPIN, "toy: memory cannot be pinned");
+    }
+    st = (struct ps_run_stats) { .pinned_bytes = ret->pinned_bytes,
+                                 .gpu = { .launches = 90, .calls = 10, .copies = 7 },
+                                 .decode_passes = 8,
+                                 .decode_launches = 72 };
     for (;;) {
         uint32_t active = 0;
         int r = 0;
