@@ -63,8 +63,6 @@ static int find_offload_dir(const struct ps_generate_args *a, struct model *m, s
     return 0;
 }
 
-static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; }
-
 /* A default, or a ceiling that the memory there is can bear: beyond it, the kernel would end the process. The rest of the process needs
  * some, too. What the first pass takes is released before the plan's memory is taken. */
 static int find_host_mem(uint64_t available, uint64_t *host_mem, uint64_t *ids_mem,
@@ -95,16 +93,10 @@ static int fill_in(struct ps_generate_args *a, struct model *m, struct ps_detail
 {
     struct ps_job_cfg *j = &a->job;
     struct ps_machine machine;
-    ps_machine_read("", &machine);
-    if (on_gpu(&j->plan.weights) || on_gpu(&j->plan.kv) || on_gpu(&j->plan.hidden))
-        return ps_fail(dt, -PS_EUSAGE,
-                       "--weights, --kv, --hidden, --percent: a share on a GPU, and there is none "
-                       "that this build can use; "
-                       "host and disk would work");
-    if (a->gpu_mem)
-        ps_say_warning(NULL,
-                       "--gpu-mem does nothing here: there is no GPU that this build can use");
-    int r = find_host_mem(machine.mem_available, &j->plan.host_mem, &j->ids_mem, dt);
+    int r = ps_generate_gpu(a, dt);
+    if (r < 0) return r;
+    ps_machine_read("", &machine); /* after that: the driver takes its share */
+    r = find_host_mem(machine.mem_available, &j->plan.host_mem, &j->ids_mem, dt);
     if (r < 0) return r;
     if (!j->plan.threads) j->plan.threads = machine.cpus ? machine.cpus : 1;
     r = find_offload_dir(a, m, dt);

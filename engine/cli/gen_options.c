@@ -91,7 +91,8 @@ static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "Memory and placement (sizes as 512M, 8G: powers of 1024):", 3 },
     { "host-mem", K_HOST_MEM, "SIZE", 0, "most host memory (default 80 % of what is available)",
       3 },
-    { "gpu-mem", K_GPU_MEM, "SIZE", 0, "most GPU memory (default all less 5 %)", 3 },
+    { "gpu-mem", K_GPU_MEM, "SIZE", 0,
+      "most GPU memory (default all that is free, less 5 %); 0 = no GPU is used", 3 },
     { "disk-space", K_DISK_SPACE, "SIZE", 0,
       "most disk space for KV and activations (default 90 % of what is free)", 3 },
     { "offload-dir", K_OFFLOAD_DIR, "DIR", 0,
@@ -99,7 +100,7 @@ static const struct argp_option options[] = {
     { "pack-dir", K_PACK_DIR, "DIR", 0,
       "where a MODEL that is not packed is packed (default in the user's cache folder)", 3 },
     { "weights", K_WEIGHTS, "SHARES", 0,
-      "where weights lie, in percent: host:40,disk:60 (default auto)", 3 },
+      "where weights lie, in percent: gpu:20,host:50,disk:30 (default auto)", 3 },
     { "kv", K_KV, "SHARES", 0, "the same for KV, as --weights (default auto)", 3 },
     { "hidden", K_HIDDEN, "SHARES", 0, "the same for hidden states, as --weights (default auto)",
       3 },
@@ -133,7 +134,8 @@ static const struct argp_option options[] = {
       "positions in the text or in the cache (default true)", 4 },
     { NULL, 0, NULL, 0, "Machine:", 5 },
     { "attention", K_ATTENTION, "gpu|host|auto", 0,
-      "where decode attention over host KV runs (default auto)", 5 },
+      "where decode attention over KV that is not on the GPU runs (default auto: what is cheaper)",
+      5 },
     { "threads", K_THREADS, "N", 0, "worker threads (default: the CPUs this process may use)", 5 },
     { "numa", K_NUMA, "NODES", 0,
       "NUMA nodes for memory, as 0 or 0-1 (default: the kernel's choice)", 5 },
@@ -182,7 +184,7 @@ static void entries_value(struct argp_state *st, int key, const char *arg, int64
 static void shares_value(struct argp_state *st, int key, const char *arg, struct ps_shares *ret)
 {
     if (!ps_opt_shares(arg, ret))
-        bad(st, name_of(key), arg, "auto, or shares as host:70,disk:30 that add up to 100,");
+        bad(st, name_of(key), arg, "auto, or shares as gpu:20,host:50,disk:30 that add up to 100,");
 }
 
 /* Which of a|b|c, as a number. */
@@ -310,9 +312,7 @@ static void machine_value(struct argp_state *st, int key, char *arg, struct ps_g
     case K_BATCHES: count_value(st, key, arg, UINT32_MAX, &j->plan.num_gpu_batches); break;
     case K_PREFILL: count_value(st, key, arg, UINT32_MAX, &j->plan.prefill_tokens); break;
     case K_ATTENTION:
-        if (CHOICE("auto", "host", "gpu") == 2)
-            argp_error(st,
-                       "--attention gpu: there is no GPU in this build; host or auto would work");
+        j->plan.attention = (enum ps_attention_at) CHOICE("auto", "gpu", "host");
         break;
     case K_THREADS: count_value(st, key, arg, PS_THREADS_MAX, &j->plan.threads); break;
     case K_NUMA: j->run.numa_nodes = arg; break;
@@ -421,7 +421,7 @@ void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret)
     };
     struct ps_job_cfg *j = &ret->job;
     *ret = (struct ps_generate_args) { 0 };
-    j->limit = j->plan.host_mem = j->plan.disk_space = UINT64_MAX;
+    j->limit = j->plan.host_mem = j->plan.disk_space = ret->gpu_mem = UINT64_MAX;
     j->defaults = (struct ps_params) { .max_tokens = 16, .top_p = 1, .logprobs = -1 };
     j->plan.kv_config = ps_kv_config_default();
     for (int i = 0; i < PS_TIER__COUNT; i++)

@@ -94,7 +94,7 @@ void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
         if (!ps_probe_disk_write(offload_dir, &disk, &rate, &direct, NULL) && direct)
             job->probed.disk_write = rate.median;
     }
-    job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
+    if (!job->gpu) job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
     job->plan.rates = (struct ps_rates) { .disk_read = job->probed.disk_read,
                                           .disk_write = job->probed.disk_write,
                                           .dram = job->probed.dram,

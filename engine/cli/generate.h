@@ -10,12 +10,15 @@ enum ps_progress_mode { PS_PROGRESS_AUTO, PS_PROGRESS_PLAIN, PS_PROGRESS_NONE };
 struct ps_generate_args {
     const char *model, *pack_dir, *offload_dir;
     struct ps_job_cfg job; /* host_mem, disk_space: UINT64_MAX if not given */
-    uint64_t gpu_mem;      /* 0 if not given */
+    uint64_t gpu_mem;      /* UINT64_MAX if not given; 0: no GPU is to be used */
+    struct ps_cuda_info gpu;
     enum ps_progress_mode progress;
 };
 
 /* Ends the process with 2 (and a message) for what it cannot read. */
 void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret);
+/* Finds the GPU and what may be taken of it: plan.gpu and run.cuda; -PS_EUSAGE if an option needs one and there is none. */
+int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt) ps_must_check;
 /* Sets up progress and messages of the job. */
 void ps_generate_ui(struct ps_job_cfg *job, enum ps_progress_mode mode);
 void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_result *r);

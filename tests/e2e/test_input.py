@@ -307,6 +307,8 @@ def test_refused(t):
     m = t.model("pre-f16")
     t.write("in.jsonl", '{"prompt": [2, 5]}\n')
     for args, words in ((["--weights", "gpu:100"], ["gpu"]), (["--kv", "gpu:10,host:90"], ["gpu"]), (["--percent", "20", "80", "0", "100", "0", "100"], ["gpu"]),
+                        (["--attention", "gpu"], ["--attention gpu"]), (["--kv", "gpu:100", "--gpu-mem", "0"], ["gpu", "--gpu-mem 0"]),
+                        (["--attention", "gpu", "--gpu-mem", "0"], ["--attention gpu", "--gpu-mem 0"]),
                         (["--kv-policy", "h2o", "--kv-positions", "cache"], ["position"])):
         t.run("generate", m, "in.jsonl", "-o", "out.jsonl", *args, rc=(1, 2, 4)).says(*words)
         t.check(not t.exists("out.jsonl"), "something was written")
@@ -322,9 +324,10 @@ def test_help_and_version(t):
         h = t.run(c, "--help").out
         t.check(len(h) > 100, f"{c} --help is empty")
     h = t.run("generate", "--help").out
-    for o in ("--host-mem", "--disk-space", "--offload-dir", "--weights", "--kv", "--hidden", "--percent", "--gpu-batch-size", "--num-gpu-batches",
-              "--prefill-tokens", "--kv-policy", "--kv-budget", "--kv-heavy", "--kv-recent", "--kv-sinks", "--kv-dtype", "--threads", "--io", "--queue-depth",
-              "--prefetch", "--max-tokens", "--temperature", "--top-p", "--top-k", "--seed", "--stop", "--limit", "--order", "--no-resume", "--overwrite",
-              "--report", "--dump-kv", "--progress", "--trace", "--dry-run", "--text", "--pack-dir", "--verify"):
+    for o in ("--host-mem", "--disk-space", "--offload-dir", "--gpu-mem", "--attention", "--weights", "--kv", "--hidden", "--percent",
+              "--gpu-batch-size", "--num-gpu-batches", "--prefill-tokens", "--kv-policy", "--kv-budget", "--kv-heavy", "--kv-recent", "--kv-sinks",
+              "--kv-dtype", "--threads", "--io", "--queue-depth", "--prefetch", "--max-tokens", "--temperature", "--top-p", "--top-k", "--seed",
+              "--stop", "--limit", "--order", "--no-resume", "--overwrite", "--report", "--dump-kv", "--progress", "--trace", "--dry-run", "--text",
+              "--pack-dir", "--verify"):
         t.check(o in h, f"generate --help does not name {o}")
     t.check("0." in t.run("--version").out, "--version")

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which GPU a job may use, and how much of it. */
+#include "engine/cli/generate.h"
+#include "kernels/cuda/ps_cuda.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+/* NULL, and why, if none can be used. */
+static const struct ps_cuda_api *usable(struct ps_cuda_info *ret, struct ps_detail *why)
+{
+    const struct ps_cuda_api *api = NULL;
+    if (ps_cuda_load(NULL, &api, why) < 0) return NULL;
+    int r = api->info(ret);
+    if (r < 0) {
+        (void) ps_fail(why, r, "%s", api->error());
+        return NULL;
+    }
+    if (ret->sm < PS_CUDA_SM_MIN) {
+        (void) ps_fail(why, -PS_EUNSUPPORTED,
+                       "%s has compute capability %u.%u, %u.%u is the least that will do",
+                       ret->name, ret->sm / 10, ret->sm % 10, PS_CUDA_SM_MIN / 10,
+                       PS_CUDA_SM_MIN % 10);
+        return NULL;
+    }
+    return api;
+}
+
+static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; }
+
+/* The option that cannot be had without a GPU; NULL if there is none. */
+static const char *needs_gpu(const struct ps_plan_req *q)
+{
+    if (on_gpu(&q->weights) || on_gpu(&q->kv) || on_gpu(&q->hidden))
+        return "--weights, --kv, --hidden, --percent: a share on a GPU";
+    return q->attention == PS_ATTENTION_GPU ? "--attention gpu" : NULL;
+}
+
+static int without(const struct ps_generate_args *a, const char *why, struct ps_detail *dt)
+{
+    const char *option = needs_gpu(&a->job.plan);
+    char text[600];
+    if (option)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "%s, and no GPU can be used (%.500s); host and disk would work, and doctor "
+                       "says more",
+                       option, why);
+    if (!a->gpu_mem || a->gpu_mem == UINT64_MAX) return 0;
+    (void) snprintf(text, sizeof text,
+                    "--gpu-mem does nothing here: no GPU can be used (%.500s); doctor says more",
+                    why);
+    ps_say_warning(NULL, text);
+    return 0;
+}
+
+/* A default, or a ceiling that the free memory can bear: the driver's share of it grows when a program begins. */
+static uint64_t ceiling(const struct ps_cuda_info *gpu, uint64_t wanted)
+{
+    const uint64_t most = gpu->free_bytes - gpu->free_bytes / 20;
+    char text[300];
+    if (gpu->free_bytes < gpu->total_bytes / 4 * 3) {
+        (void) snprintf(text, sizeof text,
+                        "%.120s: only %" PRIu64 " of %" PRIu64
+                        " MiB are free; other processes hold the rest",
+                        gpu->name, gpu->free_bytes >> 20, gpu->total_bytes >> 20);
+        ps_say_warning(NULL, text);
+    }
+    if (wanted == UINT64_MAX) return most;
+    if (wanted <= most) return wanted;
+    (void) snprintf(text, sizeof text,
+                    "--gpu-mem is more than there is: of %" PRIu64 " MiB free, at most %" PRIu64
+                    " MiB are used",
+                    gpu->free_bytes >> 20, most >> 20);
+    ps_say_warning(NULL, text);
+    return most;
+}
+
+int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt)
+{
+    struct ps_job_cfg *j = &a->job;
+    struct ps_detail why = { "" };
+    if (!a->gpu_mem) return without(a, "--gpu-mem 0 forbids it", dt);
+    const struct ps_cuda_api *api = usable(&a->gpu, &why);
+    if (!api) return without(a, why.text, dt);
+    j->plan.gpu = (struct ps_plan_gpu) { ceiling(&a->gpu, a->gpu_mem), a->gpu.sm };
+    j->run.cuda = api;
+    j->gpu = &a->gpu;
+    return 0;
+}
