@@ -17,7 +17,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -27,8 +26,26 @@ typedef uintptr_t Addr;
 enum : Addr { PAGE = 4096 };
 
 extern std::mutex &big_lock;
-extern std::mt19937 rng;
-unsigned draw(unsigned n); // 0 .. n-1
+// Small and quick: every turn of a fiber is drawn.
+struct Rng {
+    typedef uint32_t result_type;
+    uint64_t state;
+    explicit Rng(uint64_t seed) : state(seed) {}
+    static constexpr uint32_t min() { return 0; }
+    static constexpr uint32_t max() { return UINT32_MAX; }
+    uint32_t operator()() // splitmix64
+    {
+        uint64_t z = state += 0x9e3779b97f4a7c15ull;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+        return (uint32_t) (z >> 32);
+    }
+};
+extern Rng rng;
+static inline unsigned draw(unsigned n) // 0 .. n-1
+{
+    return (unsigned) ((uint64_t) rng() * n >> 32);
+}
 enum Mode { LATE, EARLY, DRAWN, HELD };
 extern Mode mode;
 
@@ -98,6 +115,7 @@ struct Piece { // an allocation or a pinned range
 };
 const Piece *device_piece(Addr a); // that holds a, or NULL
 const Piece *pinned_piece(Addr a);
+bool pinned_within(Addr lo, Addr hi); // some of it is pinned
 bool in_device_region(Addr a);
 std::string describe(Addr a); // "device allocation 3 + 0x40", ...
 // Device memory can be touched by this thread (and, for as long, by others).
@@ -133,6 +151,8 @@ void run_launch(const OpP &op, const Launch &l);
 extern thread_local Thread *self; // the kernel's thread that runs, or NULL
 // A kernel's thread touches memory: called by the compiler's announcements. atomic: see cudaemu.h.
 enum Touch { READ, WRITE, ATOMIC };
+extern const bool tracks;       // this program's kernels do that
+extern const size_t aligned_to; // alignments up to this are looked at
 void touch(const void *p, size_t size, Touch how);
 
 // ---- calls

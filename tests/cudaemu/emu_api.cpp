@@ -5,11 +5,11 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <map>
+#include <unistd.h>
 
 namespace cudaemu
 {
-std::mt19937 rng(1);
-unsigned draw(unsigned n) { return n ? (unsigned) (rng() % n) : 0; }
+Rng rng(1);
 
 static std::vector<std::string> &reports = *new std::vector<std::string>;
 static std::map<std::string, unsigned> &calls = *new std::map<std::string, unsigned>;
@@ -17,6 +17,7 @@ static unsigned calls_total, device_syncs;
 size_t handles;
 static int sm = 90;
 static bool abort_at_report, silent;
+static int exit_status; // of a program that reports were made in; 0: its own
 static FILE *log_file;
 static thread_local cudaError_t last_error;
 static std::map<const void *, int> &dynamic_limit = *new std::map<const void *, int>;
@@ -38,7 +39,7 @@ static std::string text(const char *format, va_list ap)
 static void say(const std::string &t)
 {
     (void) fprintf(stderr, "cudaemu: %s\n", t.c_str());
-    if (log_file) (void) fprintf(log_file, "%s\n", t.c_str()), (void) fflush(log_file);
+    if (log_file) (void) fprintf(log_file, "report %s\n", t.c_str()), (void) fflush(log_file);
 }
 void report(const char *format, ...)
 {
@@ -85,6 +86,16 @@ static size_t bytes_of(const char *t)
     return *end == 'G' ? n << 30 : *end == 'M' ? n << 20 : *end == 'K' ? n << 10 : n;
 }
 enum : size_t { MEMORY = (size_t) 256 << 20, PINNED = (size_t) 1 << 40 };
+// "12:2" or "cudaMalloc:12:2"
+static Failure failure_of(const std::string &t)
+{
+    const size_t last = t.rfind(':'), first = t.find(':');
+    if (last == t.npos) fatal("CUDAEMU: fail=%s: FUNCTION:N:ERROR or N:ERROR", t.c_str());
+    const bool named = first != last;
+    return { named ? t.substr(0, first) : "",
+             (unsigned) std::atoi(t.c_str() + (named ? first + 1 : 0)),
+             (cudaError_t) std::atoi(t.c_str() + last + 1) };
+}
 static void environment(const char *t)
 {
     size_t mem = MEMORY, pin = PINNED;
@@ -104,13 +115,15 @@ static void environment(const char *t)
         else if (key == "pin")
             pin = bytes_of(v.c_str());
         else if (key == "fail")
-            failures.push_back({ "", nth, e });
+            failures.push_back(failure_of(v));
         else if (key == "fault")
             order_fault(nth, e);
         else if (key == "sm")
             sm = (int) nth;
         else if (key == "log")
             log_file = std::fopen(v.c_str(), "a");
+        else if (key == "exit")
+            exit_status = (int) nth;
         else if (key == "abort")
             abort_at_report = true;
         else if (!key.empty())
@@ -121,11 +134,15 @@ static void environment(const char *t)
 }
 static void at_end()
 {
-    if (!log_file) return;
-    for (auto &c : calls) (void) fprintf(log_file, "calls %s %u\n", c.first.c_str(), c.second);
-    (void) fprintf(log_file, "device_syncs %u\npeak %zu\nlive %zu\nreports %zu\n", device_syncs,
-                   memory_peak(), cudaemu_live(), reports.size());
-    (void) fclose(log_file);
+    if (log_file) {
+        for (auto &c : calls) (void) fprintf(log_file, "calls %s %u\n", c.first.c_str(), c.second);
+        (void) fprintf(log_file, "device_syncs %u\npeak %zu\nlive %zu\nreports %zu\n", device_syncs,
+                       memory_peak(), cudaemu_live(), reports.size());
+        (void) fclose(log_file);
+    }
+    if (!exit_status || reports.empty()) return;
+    (void) fflush(nullptr);
+    _exit(exit_status);
 }
 static void start()
 {
@@ -136,7 +153,7 @@ static void start()
     memory_limit(MEMORY, PINNED);
     const char *t = std::getenv("CUDAEMU");
     if (t) environment(t);
-    if (log_file) std::atexit(at_end);
+    if (t) std::atexit(at_end);
 }
 
 // cuBLAS's names carry a version that its header hides.
@@ -188,10 +205,11 @@ static Side side_of(const Rect &r, bool *ret_ok)
                    (size_t) (r.end() - r.at), describe(r.at).c_str());
         return DEVICE;
     }
-    if (!h) return PAGEABLE;
-    if (r.end() > h->hi)
-        report("a copy lies in more than one pinned range: %zu bytes at %s",
-               (size_t) (r.end() - r.at), describe(r.at).c_str());
+    if (!h && !pinned_within(r.at, r.end())) return PAGEABLE;
+    *ret_ok = h && r.end() <= h->hi;
+    if (!*ret_ok)
+        report("a copy leaves its pinned range: %zu bytes at %s", (size_t) (r.end() - r.at),
+               describe(r.at).c_str());
     return PINNED_HOST;
 }
 static void ranges_add(std::vector<Range> *to, const Rect &r, bool write)

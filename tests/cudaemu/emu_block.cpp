@@ -83,10 +83,11 @@ struct Fiber {
     int from;
     uint64_t value, result;
     uint32_t syncs;       // __syncwarp()s so far
-    uint32_t knows[WARP]; // what it is ordered after, by lane of its warp
+    uint32_t knows[WARP]; // what it is ordered after, by lane of its warp; not set while syncs == 0
 };
 struct Block {
     const Launch *launch;
+    dim3 bid;
     std::vector<Fiber> f;
     std::vector<unsigned> ready;
     unsigned at_barrier, done, live;
@@ -117,28 +118,55 @@ static char *stack_get(size_t i)
     return stacks[i];
 }
 
+// Who goes on is drawn; without announcements it is who became ready last, which is quicker. Fibers hand over to each other; only the first is started by the host's stack, and the last one goes
+// back to it (also where all that are left wait for ever).
 static const void *host_bottom;
 static size_t host_size;
-static void fiber_switch(Fiber *f, bool to_fiber, bool last)
+static bool host_asks; // whoever arrives learns where the host's stack is
+static void arrived(void *fake)
+{
+    const void *bottom;
+    size_t size;
+    __sanitizer_finish_switch_fiber(fake, &bottom, &size);
+    if (!host_asks) return;
+    host_asks = false;
+    host_bottom = bottom;
+    host_size = size;
+}
+static Fiber *next()
+{
+    Block *b = blk;
+    if (b->ready.empty() || trapped) return nullptr;
+    const unsigned n = (unsigned) b->ready.size(), k = tracks ? draw(n) : n - 1;
+    Fiber *f = &b->f[b->ready[k]];
+    b->ready[k] = b->ready.back();
+    b->ready.pop_back();
+    return f;
+}
+static void turn_of(Fiber *f)
+{
+    cur = f;
+    self = f ? f->own : nullptr;
+}
+// From a fiber. last: it never comes back.
+static void hand_on(bool last)
 {
     void *fake = nullptr;
-    if (to_fiber) {
-        __sanitizer_start_switch_fiber(&fake, f->stack, STACK);
-        context_switch(&blk->scheduler, &f->ctx);
-        __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
-    } else {
-        __sanitizer_start_switch_fiber(last ? nullptr : &fake, host_bottom, host_size);
-        context_switch(&f->ctx, &blk->scheduler);
-        __sanitizer_finish_switch_fiber(fake, &host_bottom, &host_size);
-    }
+    Fiber *from = cur, *to = next();
+    if (to == from) return;
+    turn_of(to);
+    __sanitizer_start_switch_fiber(last ? nullptr : &fake, to ? to->stack : host_bottom,
+                                   to ? (size_t) STACK : host_size);
+    context_switch(&from->ctx, to ? &to->ctx : &blk->scheduler);
+    arrived(fake);
 }
 
 static unsigned index_of(const Fiber *f) { return (unsigned) (f - blk->f.data()); }
 static void complain(const char *what)
 {
     if (!blk->complained)
-        report("%s, block (%u,%u,%u): %s", blk->launch->name.c_str(), self->bid.x, self->bid.y,
-               self->bid.z, what);
+        report("%s, block (%u,%u,%u): %s", blk->launch->name.c_str(), blk->bid.x, blk->bid.y,
+               blk->bid.z, what);
     blk->complained = true;
 }
 static void wake(Fiber *f)
@@ -172,6 +200,21 @@ static void barrier_try()
         }
 }
 
+// After a __syncwarp() each lane is ordered after all that the others were ordered after.
+static void sync_lanes(Fiber *lane, unsigned n, unsigned want)
+{
+    uint32_t knows[WARP] = { 0 };
+    for (unsigned i = 0; i < n; i++) {
+        Fiber *o = &lane[i];
+        if (!(want >> i & 1)) continue;
+        if (o->syncs == 0) std::fill(o->knows, o->knows + WARP, 0);
+        o->knows[i] = ++o->syncs;
+        for (unsigned l = 0; l < WARP; l++) knows[l] = std::max(knows[l], o->knows[l]);
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (want >> i & 1) std::copy(knows, knows + WARP, lane[i].knows);
+}
+
 // The lanes that `f` waits for are there: values change hands.
 static void warp_try(Fiber *f)
 {
@@ -179,44 +222,30 @@ static void warp_try(Fiber *f)
     unsigned first = index_of(f) / WARP * WARP, n = std::min<unsigned>(WARP, b->live - first);
     unsigned exist = n == WARP ? ~0u : (1u << n) - 1,
              want = f->mask & exist & ~b->gone[first / WARP];
-    unsigned here = b->here[first / WARP], same = 0;
-    if ((here & want) != want) return;
-    for (unsigned i = 0; i < n; i++) {
-        Fiber *o = &b->f[first + i];
-        if (here >> i & 1 && o->op == f->op && o->mask == f->mask) same |= 1u << i;
-    }
-    if ((same & want) != want)
-        complain("lanes of one warp meet in different warp operations or masks");
+    if ((b->here[first / WARP] & want) != want) return;
+    Fiber *lane = &b->f[first];
     unsigned ballot = 0;
-    uint32_t knows[WARP] = { 0 };
+    bool same = true;
     for (unsigned i = 0; i < n; i++) {
-        Fiber *o = &b->f[first + i];
         if (!(want >> i & 1)) continue;
-        if (o->value) ballot |= 1u << i;
-        if (f->op != SYNC) continue;
-        o->knows[i] = ++o->syncs;
-        for (unsigned l = 0; l < WARP; l++) knows[l] = std::max(knows[l], o->knows[l]);
+        same = same && lane[i].op == f->op && lane[i].mask == f->mask;
+        if (lane[i].value) ballot |= 1u << i;
     }
+    if (!same) complain("lanes of one warp meet in different warp operations or masks");
+    if (f->op == SYNC) sync_lanes(lane, n, want);
     for (unsigned i = 0; i < n; i++) {
-        Fiber *o = &b->f[first + i];
+        Fiber *o = &lane[i];
         if (!(want >> i & 1)) continue;
         if (o->op == BALLOT) o->result = ballot;
-        if (o->op == SYNC) std::copy(knows, knows + WARP, o->knows);
         if (o->op == SHUFFLE) { // a lane that takes no part holds nothing one could use
             bool there = o->from >= 0 && o->from < WARP && want >> o->from & 1;
-            o->result = there ? b->f[first + (unsigned) o->from].value : ~0ull;
+            o->result = there ? lane[o->from].value : ~0ull;
         }
+        wake(o);
     }
-    for (unsigned i = 0; i < n; i++)
-        if (want >> i & 1) wake(&b->f[first + i]);
     b->here[first / WARP] &= ~want;
 }
 
-static void end()
-{
-    cur->state = DONE;
-    fiber_switch(cur, false, true);
-}
 int block_count(int line, int predicate)
 {
     cur->line = line;
@@ -224,7 +253,7 @@ int block_count(int line, int predicate)
     blk->at_barrier++;
     cur->state = AT_BARRIER;
     barrier_try();
-    fiber_switch(cur, false, false);
+    hand_on(false);
     return (int) cur->result;
 }
 void block_barrier(int line) { (void) block_count(line, 0); }
@@ -242,7 +271,7 @@ uint64_t warp(WarpOp op, unsigned mask, uint64_t v, int from, int line)
     me->state = IN_WARP;
     blk->here[index_of(me) / WARP] |= 1u << me->t.lane;
     warp_try(me);
-    fiber_switch(me, false, false);
+    hand_on(false);
     return me->result;
 }
 void fence() { blk->fenced = true; }
@@ -251,17 +280,30 @@ uint64_t ticks()
     static uint64_t t;
     return t += 100;
 }
+// Somebody leaves: who waits for it may go on.
+[[noreturn]] static void end()
+{
+    Fiber *gone = cur;
+    gone->state = DONE;
+    blk->done++;
+    blk->gone[index_of(gone) / WARP] |= 1u << gone->t.lane;
+    unsigned first = index_of(gone) / WARP * WARP;
+    for (unsigned i = first; i < first + WARP && i < blk->live; i++)
+        if (blk->f[i].state == IN_WARP) warp_try(&blk->f[i]);
+    barrier_try();
+    hand_on(true);
+    fatal("a thread went on after its end");
+}
 void trap(const char *what)
 {
     complain(what);
     trapped = true;
     end();
-    fatal("a thread went on after its end");
 }
 
 static void fiber_main()
 {
-    __sanitizer_finish_switch_fiber(nullptr, &host_bottom, &host_size);
+    arrived(nullptr);
     const Launch *l = blk->launch;
     Thread own = cur->t;
     cur->own = self = &own;
@@ -270,17 +312,6 @@ static void fiber_main()
     std::memcpy(args, l->args.data(), l->args.size());
     l->call(args);
     end();
-}
-
-// Somebody left: who waits for it may go on.
-static void left(Fiber *gone)
-{
-    blk->done++;
-    blk->gone[index_of(gone) / WARP] |= 1u << gone->t.lane;
-    unsigned first = index_of(gone) / WARP * WARP;
-    for (unsigned i = first; i < first + WARP && i < blk->live; i++)
-        if (blk->f[i].state == IN_WARP) warp_try(&blk->f[i]);
-    barrier_try();
 }
 
 static char *dynamic_base; // of a region that ends at a page that cannot be touched
@@ -306,6 +337,7 @@ static void run_block(Block &b, dim3 bid)
 {
     const Launch &l = *b.launch;
     unsigned n = b.live;
+    b.bid = bid;
     b.ready.clear();
     b.at_barrier = b.done = b.barriers = 0;
     std::fill(b.here, b.here + THREADS_MAX / WARP, 0);
@@ -321,24 +353,19 @@ static void run_block(Block &b, dim3 bid)
                 l.block, l.grid, i % WARP };
         f.own = &f.t;
         f.syncs = 0;
-        std::fill(f.knows, f.knows + WARP, 0);
-        context_make(&f.ctx, f.stack, STACK, fiber_main);
+        // Stacks whose ends are a multiple of a page apart would share a few lines of the cache.
+        context_make(&f.ctx, f.stack, STACK - i * 448 % PAGE, fiber_main);
         wake(&f);
     }
-    while (!b.ready.empty() && !trapped) {
-        unsigned k = draw((unsigned) b.ready.size());
-        Fiber *f = &b.f[b.ready[k]];
-        b.ready[k] = b.ready.back();
-        b.ready.pop_back();
-        cur = f;
-        self = f->own;
-        fiber_switch(f, true, false);
-        if (f->state == DONE) left(f);
-    }
+    void *fake = nullptr;
+    Fiber *first = next();
+    turn_of(first);
+    host_asks = true;
+    __sanitizer_start_switch_fiber(&fake, first->stack, STACK);
+    context_switch(&b.scheduler, &first->ctx);
+    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
     if (b.done != n && !trapped)
         complain("some threads wait for ever: not all reach a barrier or a warp operation");
-    cur = nullptr;
-    self = nullptr;
 }
 
 // ---- what it touches
@@ -387,7 +414,7 @@ static int image_add(struct dl_phdr_info *info, size_t, void *)
 static inline bool ordered(const When &x, unsigned me)
 {
     if (x.thread == NOBODY || x.thread == me || x.barriers < blk->barriers) return true;
-    return x.thread / WARP == me / WARP && cur->knows[x.thread % WARP] > x.syncs;
+    return x.thread / WARP == me / WARP && cur->syncs && cur->knows[x.thread % WARP] > x.syncs;
 }
 static void shared_race(const void *p, const char *what, const When &other)
 {
@@ -483,10 +510,10 @@ static void elsewhere(Addr a, size_t size, Touch how)
 
 void touch(const void *p, size_t size, Touch how)
 {
-    if (!cur) return; // host code of a .cu file
+    if (!tracks || !cur) return; // !cur: host code of a .cu file
     Addr a = reinterpret_cast<Addr>(p), stack = reinterpret_cast<Addr>(cur->stack);
     if (a - stack < STACK) return;
-    if (size <= 16 && a & (size - 1) & 15 && !(size & (size - 1)))
+    if (size <= 16 && a & (size - 1) & (aligned_to - 1) && !(size & (size - 1)))
         complain(("not aligned: " + std::to_string(size) + " bytes at " + describe(a)).c_str());
     if ((a >= dynamic_lo && a + size <= dynamic_hi) || (a >= static_lo && a + size <= static_hi))
         touch_shared(a, size, how);
@@ -509,7 +536,7 @@ void touch(const void *p, size_t size, Touch how)
     if (how != ATOMIC && --blk->slice == 0) {
         blk->slice = 1 + draw(SLICE);
         wake(cur);
-        fiber_switch(cur, false, false);
+        hand_on(false);
     }
 }
 void atomic_load(const void *p, void *v, size_t size)

@@ -131,7 +131,7 @@ void bhalves(__nv_bfloat16 *y, const __nv_bfloat16 *x, unsigned n, cudaStream_t 
 
 UNALIGNED __global__ void misaligned_kernel(float *y)
 {
-    *reinterpret_cast<volatile unsigned long long *>(reinterpret_cast<char *>(y) + 4) = 0;
+    *reinterpret_cast<volatile unsigned long long *>(reinterpret_cast<char *>(y) + 2) = 0;
 }
 void misaligned(float *y, cudaStream_t s) { LAUNCH(misaligned_kernel, 1, 1, 0, s, y); }
 

@@ -55,6 +55,12 @@ const Piece *pinned_piece(Addr a)
     --it;
     return a < it->second.hi ? &it->second : nullptr;
 }
+bool pinned_within(Addr lo, Addr hi)
+{
+    if (pinned_piece(lo)) return true;
+    auto next = pinned.upper_bound(lo);
+    return next != pinned.end() && next->first < hi;
+}
 static std::string hex(Addr n)
 {
     char t[32];
@@ -85,6 +91,7 @@ static void reserve()
     void *m = mmap(nullptr, REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) fatal("no address space for device memory");
     region = reinterpret_cast<Addr>(m);
+    (void) madvise(m, REGION, MADV_HUGEPAGE); // opened and closed often: fewer entries to change
 }
 // A piece ends where its pages end, or (seeds draw it) begins where they begin.
 cudaError_t device_alloc(size_t n, void **ret)
@@ -150,9 +157,7 @@ size_t memory_live() { return device.size() + pinned.size(); }
 static cudaError_t pin(Addr lo, size_t n, bool owned)
 {
     if (n == 0) return cudaErrorInvalidValue;
-    auto next = pinned.upper_bound(lo);
-    if (pinned_piece(lo) || (next != pinned.end() && next->first < lo + n))
-        return cudaErrorHostMemoryAlreadyRegistered;
+    if (pinned_within(lo, lo + n)) return cudaErrorHostMemoryAlreadyRegistered;
     if (n > pinned_limit - std::min(pinned_limit, pinned_used)) return cudaErrorMemoryAllocation;
     Piece p;
     p.lo = lo;

@@ -278,7 +278,7 @@ void order_reset(unsigned seed)
         contexts.clear();
         host_clock.clear();
     }
-    rng.seed(seed);
+    rng = Rng(seed);
     mode = (Mode) (seed % 4);
     held = 2 + seed / 4 % 3;
     sticky = cudaSuccess;

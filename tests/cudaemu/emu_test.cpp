@@ -444,24 +444,31 @@ static void host_side()
         OK(cudaMemcpyAsync(page, y, sizeof page, cudaMemcpyDefault, s));
         CHECK(cudaemu_reports() == 2 &&
               std::strstr(cudaemu_report(1), "its destination is not pinned"));
-        std::vector<float> big(2048);
-        char *at = reinterpret_cast<char *>(((uintptr_t) big.data() + 4095) / 4096 * 4096);
+        std::vector<float> big(4096);
+        char *at = reinterpret_cast<char *>(((uintptr_t) big.data() + 4096) / 4096 * 4096);
         OK(cudaHostRegister(at, 2048, 0));
         OK(cudaHostRegister(at + 2048, 2048, 0));
         CHECK(cudaHostRegister(at + 1024, 64, 0) == cudaErrorHostMemoryAlreadyRegistered);
         (void) cudaGetLastError();
         OK(cudaMemcpyAsync(y, at, 2048, cudaMemcpyDefault, s));
         CHECK(cudaemu_reports() == 2);
-        OK(cudaMemcpyAsync(y, at, 4096, cudaMemcpyDefault, s));
-        CHECK(cudaemu_reports() == 3 &&
-              std::strstr(cudaemu_report(2), "more than one pinned range"));
+        // Two ranges; pinned memory and what follows it; and what stands before it.
+        const struct {
+            char *from;
+            size_t n;
+        } leaves[] = { { at, 4096 }, { at + 4000, 128 }, { at - 64, 128 } };
+        for (auto &l : leaves) {
+            CHECK(cudaMemcpyAsync(y, l.from, l.n, cudaMemcpyDefault, s) == cudaErrorInvalidValue);
+            CHECK(std::strstr(cudaemu_report(cudaemu_reports() - 1), "leaves its pinned range"));
+        }
+        CHECK(cudaemu_reports() == 5);
         OK(cudaStreamSynchronize(s));
         OK(cudaMemcpyAsync(y, at + 2048, 64, cudaMemcpyDefault, s));
         OK(cudaHostUnregister(at));
-        CHECK(cudaemu_reports() == 3);
+        CHECK(cudaemu_reports() == 5);
         OK(cudaHostUnregister(at + 2048));
-        CHECK(cudaemu_reports() == 4 &&
-              std::strstr(cudaemu_report(3), "unregistered while cudaMemcpyAsync"));
+        CHECK(cudaemu_reports() == 6 &&
+              std::strstr(cudaemu_report(5), "unregistered while cudaMemcpyAsync"));
         CHECK(cudaHostUnregister(at) == cudaErrorHostMemoryNotRegistered);
         OK(cudaStreamSynchronize(s));
     }
@@ -794,10 +801,12 @@ static void deaths()
 static int child()
 {
     float *y, x[4] = { 0 };
+    int n;
     if (cudaMalloc(&y, 2 << 20) != cudaErrorMemoryAllocation ||
         cudaMalloc(&y, 16) != cudaErrorNotPermitted)
         return 1;
     if (cudaMalloc(&y, 16) != cudaSuccess) return 1;
+    if (cudaGetDeviceCount(&n) != cudaErrorUnknown) return 1;
     (void) cudaMemcpyAsync(y, x, 16, cudaMemcpyDefault, nullptr);
     return 0;
 }
@@ -805,16 +814,18 @@ static void environment(const char *self)
 {
     char log[] = "cudaemu-XXXXXX";
     int fd = mkstemp(log);
-    std::string cmd = std::string("CUDAEMU=seed=3,mem=1M,fail=2:800,log=") + log + " '" + self +
-                      "' child 2>/dev/null",
+    std::string cmd =
+                    std::string("CUDAEMU=seed=3,mem=1M,fail=2:800,fail=cudaGetDeviceCount:1:999,") +
+                    "exit=86,log=" + log + " '" + self + "' child 2>/dev/null",
                 all;
     int rc = std::system(cmd.c_str());
     char t[512];
     for (ssize_t n; (n = read(fd, t, sizeof t)) > 0;) all.append(t, (size_t) n);
     (void) close(fd);
     (void) unlink(log);
-    CHECK(rc == 0 && has(all, "its source is not pinned") && has(all, "calls cudaMalloc 3\n") &&
-          has(all, "reports 1\n"));
+    CHECK(WIFEXITED(rc) && WEXITSTATUS(rc) == 86);
+    CHECK(has(all, "report cudaMemcpyAsync") && has(all, "its source is not pinned"));
+    CHECK(has(all, "calls cudaMalloc 3\n") && has(all, "reports 1\n") && has(all, "live 1\n"));
 }
 
 int main(int argc, char **argv)
@@ -822,9 +833,22 @@ int main(int argc, char **argv)
     if (argc > 1) return child();
     cudaemu_quiet();
     const std::function<void()> groups[] = {
-        kernels, bounds, half_types, orders, lateness, host_side, host_functions, threads, failures, blas,
-        [] { CHECK(emu_from_c() == 0); CHECK(cudaemu_live() == 0); },
-        [=] { environment(argv[0]); }, deaths,
+        kernels,
+        bounds,
+        half_types,
+        orders,
+        lateness,
+        host_side,
+        host_functions,
+        threads,
+        failures,
+        blas,
+        [] {
+            CHECK(emu_from_c() == 0);
+            CHECK(cudaemu_live() == 0);
+        },
+        [=] { environment(argv[0]); },
+        deaths,
     };
     for (const auto &group : groups) {
         const int before = failed;

@@ -3,6 +3,19 @@
 // clang: those of -fsanitize-coverage=trace-loads,trace-stores, which go together with ASan and TSan.
 #include "emu.h"
 
+namespace cudaemu
+{
+#if defined(CUDAEMU_TRACK_GCC)
+const bool tracks = true;
+const size_t aligned_to = 16;
+#elif defined(CUDAEMU_TRACK_CLANG) // has made one load of eight bytes of a struct's two of four
+const bool tracks = true;
+const size_t aligned_to = 4;
+#else
+const bool tracks = false;
+const size_t aligned_to = 1;
+#endif
+} // namespace cudaemu
 using namespace cudaemu;
 
 extern "C" {
@@ -50,12 +63,5 @@ R(16)
 #undef R
 #endif
 
-bool cudaemu_tracks(void)
-{
-#if defined(CUDAEMU_TRACK_GCC) || defined(CUDAEMU_TRACK_CLANG)
-    return true;
-#else
-    return false;
-#endif
-}
+bool cudaemu_tracks(void) { return tracks; }
 }

@@ -22,18 +22,31 @@
  *   - two accesses to a byte of device or pinned memory that are not ordered, at least one writing;
  *   - the host touching pinned memory while a copy that it has not waited for uses it (those pages are closed to it), or
  *     unregistering it;
- *   - an asynchronous copy whose host side is not pinned, or lies in two registered ranges.
+ *   - an asynchronous copy whose host side is not pinned; a copy that leaves a pinned range, be it into its neighbour's:
+ *     that one fails, too (cudaErrorInvalidValue; see offload/pinned.h).
  * Host code that touches device memory, and a kernel that leaves its guard pages, ends the process with a message.
  *
  * NOT SEEN. All host threads count as one: what one has waited for, all know (their order among themselves is
  * TSan's). Host accesses are seen by page faults: by threads outside of a running kernel or copy, and not those that
  * the operating system makes for io_uring on registered buffers. Static shared arrays have no bounds here (ASan's
  * build has). Blocks that wait for each other hang. __device__ and __constant__ variables are not modelled, nor are
- * managed memory, graphs and stream-ordered allocation. With clang, copies of whole structs are not announced. Without
- * announcements (cudaemu_tracks() false: gcc with TSan) only the ranges of copies and of cuBLAS calls are known.
+ * managed memory, graphs and stream-ordered allocation. With clang, copies of whole structs are not announced, and an
+ * address must be a multiple of 4 at most. Without announcements (cudaemu_tracks() false: gcc with TSan, and the quick
+ * build) only the ranges of copies and of cuBLAS calls are known, and a block's threads do not take turns by the seed.
  *
- * A program that was not written for this is steered by the environment: CUDAEMU="seed=3,mem=64M,pin=8M,fail=12:2,
- * fault=5:700,sm=75,log=FILE,abort" (abort: at the first report). Thread-safe. */
+ * THE WHOLE PROGRAM. build/tests/emu/penstock finds a CUDA module beside it that is this emulation, in the quick build;
+ * build/tests/emu/race/penstock the one that knows every access (half as quick). It is steered by the environment variable
+ * CUDAEMU, read when the program first asks for CUDA, a list with commas of
+ *   seed=3       as above (else 0)              mem=64M   of the GPU (256M)      pin=8M    pinned at once, at most
+ *   sm=75        compute capability (90)        sm=0      there is no GPU
+ *   fail=12:2    the 12th call fails with cudaError_t 2; fail=cudaMemcpyAsync:12:2: the 12th call of that function ("launch":
+ *                of a kernel). May be given more than once.
+ *   fault=5:700  the 5th piece of work that runs fails
+ *   exit=86      the program's exit status if anything was reported
+ *   abort        at the first report
+ *   log=FILE     lines are added: "report TEXT" at once; at the end "calls FUNCTION N", "device_syncs N", "peak BYTES", "live N"
+ *                and "reports N".
+ * tests/e2e/harness.py looks at these after every run. Thread-safe. */
 #ifndef PS_CUDAEMU_H
 #define PS_CUDAEMU_H
 #include <stdbool.h>
