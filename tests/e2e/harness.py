@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the end-to-end tests are written with: a test is a function test_*(t) in a test_*.py file beside this one; `t` runs the
-program, makes jobs and compares. Marks: @smoke (also under ASan and UBSan), @threads (also under TSan), @alone (nothing beside it)."""
+program (with gpu=Gpu(...) on an emulated GPU), makes jobs and compares. Marks: @smoke (also under ASan and UBSan), @threads (also under TSan), @alone (nothing beside it)."""
 import importlib, inspect, json, os, random, shutil, subprocess, sys, threading, time, traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -57,9 +57,52 @@ def watch_peak(pid, peak):
         time.sleep(0.003)
 
 
+class Gpu:
+    """Give it to run(), start() or generate() as gpu=: the program runs on an emulated GPU. Knobs are those of CUDAEMU
+    (tests/cudaemu/include/cudaemu.h): Gpu(seed=3, mem="64M", fail="cudaMalloc:1:2"). race: the build that knows every access of a
+    kernel (half as quick). leaks: something may stay behind on the GPU, because a call that gives back was made to fail."""
+
+    def __init__(self, race=False, leaks=False, **knobs):
+        self.race, self.leaks, self.knobs = race, leaks, knobs
+
+    def program(self, exe):
+        built = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(exe))))
+        path = os.path.join(built, "tests", "emu", *(["race"] if self.race else []), "penstock")
+        if not os.path.exists(path):
+            raise Skipped("no emulated GPU in this build")
+        return path
+
+    def env(self, log):
+        return {"CUDAEMU": ",".join([f"{k}={v}" for k, v in self.knobs.items()] + ["exit=86", "log=" + log])}
+
+    def check(self, log, rc):
+        """-> what the emulation counted, {"calls": {function: n}, "peak": bytes, ...}; nothing if the program was killed."""
+        if not os.path.exists(log):
+            raise Failed("the program did not ask for the GPU")
+        with open(log) as f:
+            lines = [x.rstrip("\n") for x in f]
+        os.remove(log)
+        reports = [x for x in lines if x.startswith("report ")]
+        if reports:
+            raise Failed(f"{len(reports)} reports of the emulated GPU, the first: {reports[0]}")
+        got = {"calls": {}}
+        for x in lines:
+            *name, n = x.split()
+            if name[0] == "calls":
+                got["calls"][name[1]] = int(n)
+            else:
+                got[name[0]] = int(n)
+        if rc >= 0 and "reports" not in got:
+            raise Failed("the program ended before the emulated GPU could count")
+        if got.get("live") and not self.leaks:
+            raise Failed(f"{got['live']} allocations, streams, events or handles of the GPU were not given back")
+        return got
+
+
 class Result:
     def __init__(self, rc, out, err, maxrss):
         self.rc, self.out, self.err, self.maxrss = rc, out, err, maxrss
+        self.gpu = None                                 # with gpu=: what the emulation counted
 
     def says(self, *words):
         text = (self.err + self.out).lower()
@@ -91,6 +134,7 @@ class T:
         self.dir = os.path.join(shared.root, "".join(c if c.isalnum() else "-" for c in name))
         os.makedirs(self.dir)
         self.rng = random.Random(name)
+        self.started = 0
 
     # ---- files and models
     def path(self, name):
@@ -130,9 +174,14 @@ class T:
         return self.path(to)
 
     # ---- running
-    def start(self, *args, env=None, stdin=None, **kw):
-        return subprocess.Popen([self.exe, *map(str, args)], cwd=self.dir, env={**self.shared.env, **(env or {})},
-                                stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+    def start(self, *args, env=None, stdin=None, gpu=None, **kw):
+        self.started += 1
+        log = self.path(f"gpu-{self.started}.log")
+        env = {**self.shared.env, **(gpu.env(log) if gpu else {}), **(env or {})}
+        p = subprocess.Popen([gpu.program(self.exe) if gpu else self.exe, *map(str, args)], cwd=self.dir, env=env,
+                             stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+        p.gpu, p.gpu_log = gpu, log
+        return p
 
     def finish(self, p, timeout=60, data=None):
         """Waits for a started program: never a hang."""
@@ -159,7 +208,10 @@ class T:
         p.stderr.close()
         if hung:
             raise Failed(f"no end after {timeout * self.shared.slow_by:.0f} s: {' '.join(p.args)}\n{err[0][-800:].decode(errors='replace')}")
-        return Result(p.returncode, out[0].decode("utf-8", "surrogateescape"), err[0].decode("utf-8", "replace"), peak[0])
+        r = Result(p.returncode, out[0].decode("utf-8", "surrogateescape"), err[0].decode("utf-8", "replace"), peak[0])
+        if p.gpu:
+            r.gpu = p.gpu.check(p.gpu_log, r.rc)
+        return r
 
     def run(self, *args, rc=0, timeout=60, data=None, env=None, **kw):
         """Runs the program; rc: the exit status it must have (None: any that is not a crash)."""
