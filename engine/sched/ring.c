@@ -2,8 +2,9 @@
 #include "engine/sched/ring.h"
 #include "engine/base/ps_mem.h"
 #include <assert.h>
+#include <string.h>
 
-/* A ring of at most twice all streamed bytes has at most this many chunks in it, whole or in part, counting old ones. */
+/* A ring of at most twice the bytes of a round has at most this many chunks in it, whole or in part, counting old ones. */
 enum { PAST_EXTRA = 4 };
 static uint64_t past_size(const struct ps_ring *r)
 {
@@ -14,7 +15,7 @@ int ps_ring_init(struct ps_ring *r, const struct ps_packed *m, uint8_t *mem, enu
                  uint64_t bytes)
 {
     const size_t n = m->n_chunks, groups = (size_t) m->shape.layers + 1;
-    *r = (struct ps_ring) { .mem = mem, .where = where, .bytes = bytes, .chunks = m->chunks };
+    *r = (struct ps_ring) { .mem = mem, .where = where, .room = bytes, .chunks = m->chunks };
     r->stream = ps_calloc(n, sizeof *r->stream);
     r->in_group = ps_calloc(groups, sizeof *r->in_group);
     r->place = ps_calloc(n, sizeof *r->place);
@@ -34,6 +35,8 @@ void ps_ring_add(struct ps_ring *r, uint32_t chunk)
 {
     r->stream[r->n_stream++] = chunk;
     r->in_group[r->chunks[chunk].group]++;
+    r->bytes += 2 * (uint64_t) r->chunks[chunk].len;
+    if (r->bytes > r->room) r->bytes = r->room;
 }
 
 uint32_t ps_ring_at(const struct ps_ring *r, uint64_t pos) { return r->stream[pos % r->n_stream]; }
@@ -59,16 +62,18 @@ bool ps_ring_room(const struct ps_ring *r)
 
 static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Whoever still reads or writes what lay in [begin, end) one round ago has to be done before this buffer is written. */
+/* Whoever still reads or writes what lay in [begin, end) one round ago has to be done before this buffer is written; and who did before
+ * that, since what lay where a round ended early is not written over by the next. */
 static void inherit(struct ps_ring *r, struct ps_buf *b, uint64_t end)
 {
     for (; r->past_begin < r->past_end; r->past_begin++) {
         const struct ps_ring_chunk *old = &r->past[r->past_begin % past_size(r)];
         if (old->begin + r->bytes >= end) break;
-        b->read[old->buf.wrote_q] = max64(b->read[old->buf.wrote_q], old->buf.wrote);
-        for (int q = 0; q < PS_Q__COUNT; q++) b->read[q] = max64(b->read[q], old->buf.read[q]);
+        r->over[old->buf.wrote_q] = max64(r->over[old->buf.wrote_q], old->buf.wrote);
+        for (int q = 0; q < PS_Q__COUNT; q++) r->over[q] = max64(r->over[q], old->buf.read[q]);
         if (old->end + r->bytes > end) break; /* the next one lies on its other half */
     }
+    memcpy(b->read, r->over, sizeof b->read);
 }
 
 struct ps_buf *ps_ring_put(struct ps_ring *r)

@@ -17,7 +17,8 @@ struct ps_ring_chunk {
 struct ps_ring {
     uint8_t *mem;
     enum ps_where where;
-    uint64_t bytes;
+    uint64_t room,
+        bytes; /* what there is, and what is used of it: at most twice what passes in a round */
     const struct ps_chunk *chunks;
     uint32_t *stream; /* the chunks that pass, in order; the order repeats for ever */
     uint32_t n_stream;
@@ -27,6 +28,7 @@ struct ps_ring {
     uint64_t put_pos, free_pos;  /* positions in the repeating order: put, and all uses submitted */
     uint64_t virtual_end;        /* of what was put last */
     uint64_t past_begin, past_end;
+    uint64_t over[PS_Q__COUNT]; /* per queue, the last task of all that lay where was put since */
 };
 
 int ps_ring_init(struct ps_ring *r, const struct ps_packed *m, uint8_t *mem, enum ps_where where,

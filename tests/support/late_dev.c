@@ -3,7 +3,7 @@
 #include "engine/base/ps_mem.h"
 #include <string.h>
 
-enum { ROOM = 1024 };
+enum { ROOM = 1024, GPU_SCRATCH = 8 << 20 };
 
 struct item {
     struct ps_task task;
@@ -14,6 +14,7 @@ struct item {
 struct late {
     struct ps_dev base;
     struct ps_dev *now;
+    void *scratch;                                 /* of a GPU's ops */
     uint64_t put[PS_Q__COUNT], first[PS_Q__COUNT]; /* submitted; all before are done */
     unsigned rand, eager;                          /* of 8 tasks, how many are followed by others */
     bool any_order;
@@ -23,6 +24,7 @@ struct late {
 };
 
 unsigned late_seed;
+bool late_gpu;
 
 static unsigned draw(struct late *l, unsigned n) { return (unsigned) rand_r(&l->rand) % n; }
 static struct item *item(struct late *l, int q, uint64_t i) { return &l->item[q][i % ROOM]; }
@@ -102,6 +104,7 @@ static void late_close(struct ps_dev *d)
     struct late *l = (struct late *) d;
     if (l->now) (void) late_wait(d, l->put);
     ps_dev_close(l->now);
+    free(l->scratch);
     free(l);
 }
 
@@ -118,13 +121,20 @@ int late_dev_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret)
 {
     struct late *l = ps_calloc(1, sizeof *l);
     if (!l) return -ENOMEM;
-    int r = ps_dev_now_open(cfg, &l->now);
+    struct ps_dev_cfg c = *cfg;
+    if (late_gpu) { /* the plan's is for what runs on the host */
+        c.scratch_bytes = GPU_SCRATCH;
+        c.scratch = l->scratch = ps_aligned(64, (c.threads + 1) * (size_t) GPU_SCRATCH);
+    }
+    int r = late_gpu && !c.scratch ? -ENOMEM : ps_dev_now_open(&c, &l->now);
     if (r < 0) {
+        free(l->scratch);
         free(l);
         return r;
     }
     l->base.ops = &late_ops;
     l->base.align = l->now->align;
+    l->base.where = late_gpu ? PS_GPU : PS_HOST;
     l->rand = late_seed;
     if (late_seed < PS_OP__COUNT) { /* one op apart from the rest, all as late as may be */
         l->on_host = 1u << late_seed;
