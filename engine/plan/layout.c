@@ -49,31 +49,21 @@ static void *take(struct cut *c, struct ps_arena *from, const char *name, uint64
     return c->err ? NULL : p;
 }
 
-static unsigned count(const uint8_t *tier, size_t n, enum ps_tier t)
+/* All sizes follow from the plan's sums: which chunk or slab lies where does not matter here. */
+static uint64_t slabs_in(const struct cut *c, enum ps_tier t)
 {
-    unsigned k = 0;
-    for (size_t i = 0; i < n; i++) k += tier[i] == t;
-    return k;
+    return c->p->kv_bytes[t] / ps_kv_extent_bytes(c->s, c->d);
 }
 
-static uint64_t resident_bytes(const struct ps_packed *m, const struct ps_plan_detail *d,
-                               enum ps_tier t)
+static uint64_t hidden_in(const struct cut *c, enum ps_tier t)
 {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < m->n_chunks; i++)
-        if (d->chunk_tier[i] == t) sum += m->chunks[i].len;
-    return sum;
+    return c->p->hidden_bytes[t] / ps_hidden_bytes(c->s, c->d);
 }
 
 static uint64_t slabs(const struct cut *c) { return (uint64_t) c->s->layers * c->p->micro_batches; }
 
 /* Without a GPU COMPUTE visits all slabs, and on the host. */
-static uint64_t host_slabs(const struct cut *c)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < slabs(c); i++) n += !c->d->gpu || c->d->slab_host[i];
-    return n;
-}
+static uint64_t host_slabs(const struct cut *c) { return c->d->gpu ? c->p->host_slabs : slabs(c); }
 
 /* ---- what a GPU copies, reads or writes: at the front of the host's arena */
 
@@ -119,10 +109,9 @@ static void take_far(struct cut *c, struct ps_layout *l)
     l->far_o = take(c, c->host, name, rows, wide * sizeof(float), LINE);
 }
 
-static void take_host(struct cut *c, const struct ps_packed *m, struct ps_layout *l)
+static void take_host(struct cut *c, struct ps_layout *l)
 {
     const struct ps_plan_detail *d = c->d;
-    const uint32_t mbs = c->p->micro_batches;
     uint64_t extent = ps_kv_extent_bytes(c->s, d), entries = (uint64_t) d->pool * c->s->kv_heads,
              hidden = ps_hidden_bytes(c->s, d), host = host_slabs(c);
     take_control(c, l);
@@ -132,17 +121,14 @@ static void take_host(struct cut *c, const struct ps_packed *m, struct ps_layout
         take(c, c->host, "KV slabs on their way from and to the disk", d->kv_ring, extent, PAGE);
     l->hidden_ring = take(c, c->host, "hidden states on their way from and to the disk",
                           d->hidden_ring, hidden, PAGE);
-    l->hidden =
-        take(c, c->host, "hidden states", count(d->hidden_tier, mbs, PS_TIER_HOST), hidden, PAGE);
+    l->hidden = take(c, c->host, "hidden states", hidden_in(c, PS_TIER_HOST), hidden, PAGE);
     l->pos = take(c, c->host, "KV positions and scores", host * entries, sizeof *l->pos, LINE);
     if (d->scores)
         l->score =
             take(c, c->host, "KV positions and scores", host * entries, sizeof *l->score, LINE);
-    l->kv_host =
-        take(c, c->host, "KV slabs", count(d->slab_tier, slabs(c), PS_TIER_HOST), extent, PAGE);
+    l->kv_host = take(c, c->host, "KV slabs", slabs_in(c, PS_TIER_HOST), extent, PAGE);
     if (d->gpu && !d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
-    l->resident =
-        take(c, c->host, "weights that stay", resident_bytes(m, d, PS_TIER_HOST), 1, PAGE);
+    l->resident = take(c, c->host, "weights that stay", c->p->weight_bytes[PS_TIER_HOST], 1, PAGE);
     if (d->gpu && d->weights_pinned) l->pinned_bytes = ps_arena_used(c->host);
 }
 
@@ -151,8 +137,7 @@ static void take_rest(struct cut *c, unsigned threads, struct ps_layout *l)
 {
     const struct ps_plan_detail *d = c->d;
     const char *log_name = "new KV entries not yet merged into slabs on disk";
-    unsigned disk = count(d->slab_tier, slabs(c), PS_TIER_DISK);
-    uint64_t log = (uint64_t) disk * c->p->slots * c->s->kv_heads * d->log_steps;
+    uint64_t log = slabs_in(c, PS_TIER_DISK) * c->p->slots * c->s->kv_heads * d->log_steps;
     size_t entry = c->s->head_dim * ps_dtype_bytes(d->kv_type);
     l->log_k = take(c, c->host, log_name, log, entry, LINE);
     l->log_v = take(c, c->host, log_name, log, entry, LINE);
@@ -192,10 +177,9 @@ static void take_activations(struct cut *c, struct ps_layout *l)
     l->logits = take(c, c->near, "logits", (uint64_t) d->head_rows * s->vocab, sizeof(float), LINE);
 }
 
-static void take_gpu(struct cut *c, const struct ps_packed *m, struct ps_layout *l)
+static void take_gpu(struct cut *c, struct ps_layout *l)
 {
     const struct ps_plan_detail *d = c->d;
-    const uint32_t mbs = c->p->micro_batches;
     uint64_t extent = ps_kv_extent_bytes(c->s, d), entries = (uint64_t) d->pool * c->s->kv_heads,
              hidden = ps_hidden_bytes(c->s, d), near = slabs(c) - host_slabs(c);
     const char *meta = "KV positions and scores", *ring = "KV slabs that pass by",
@@ -212,21 +196,19 @@ static void take_gpu(struct cut *c, const struct ps_packed *m, struct ps_layout 
     l->gpu_new_rows = take(c, c->gpu, ring, (uint64_t) PS_NEW_BLOCKS * c->p->slots,
                            ps_new_row_bytes(c->s, d), PAGE);
     l->gpu_hidden_ring = take(c, c->gpu, hiddens, d->gpu_hidden_ring, hidden, PAGE);
-    l->gpu_hidden =
-        take(c, c->gpu, "hidden states", count(d->hidden_tier, mbs, PS_TIER_GPU), hidden, PAGE);
+    l->gpu_hidden = take(c, c->gpu, "hidden states", hidden_in(c, PS_TIER_GPU), hidden, PAGE);
     l->gpu_pos = take(c, c->gpu, meta, near * entries, sizeof *l->gpu_pos, LINE);
     if (d->scores) l->gpu_score = take(c, c->gpu, meta, near * entries, sizeof *l->gpu_score, LINE);
-    l->gpu_kv =
-        take(c, c->gpu, "KV slabs", count(d->slab_tier, slabs(c), PS_TIER_GPU), extent, PAGE);
+    l->gpu_kv = take(c, c->gpu, "KV slabs", slabs_in(c, PS_TIER_GPU), extent, PAGE);
     l->gpu_resident =
-        take(c, c->gpu, "weights that stay", resident_bytes(m, d, PS_TIER_GPU), 1, PAGE);
+        take(c, c->gpu, "weights that stay", c->p->weight_bytes[PS_TIER_GPU], 1, PAGE);
 }
 
 int ps_layout_host(struct ps_arena *host, const struct ps_packed *m, const struct ps_plan *p,
                    unsigned threads, struct ps_layout *l, struct ps_detail *dt)
 {
     struct cut c = { .host = host, .near = host, .s = &m->shape, .p = p, .d = p->detail, .dt = dt };
-    take_host(&c, m, l);
+    take_host(&c, l);
     if (!p->detail->gpu) take_activations(&c, l);
     take_rest(&c, threads, l);
     return c.err;
@@ -236,7 +218,7 @@ int ps_layout_gpu(struct ps_arena *gpu, const struct ps_packed *m, const struct 
                   struct ps_layout *l, struct ps_detail *dt)
 {
     struct cut c = { .gpu = gpu, .near = gpu, .s = &m->shape, .p = p, .d = p->detail, .dt = dt };
-    take_gpu(&c, m, l);
+    take_gpu(&c, l);
     take_activations(&c, l);
     return c.err;
 }

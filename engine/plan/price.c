@@ -1,48 +1,140 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a candidate costs, in closed form: how many sweeps the job takes, and how long each link is busy in one. */
 #include "engine/plan/shape_plan.h"
 
-double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p)
+static double or_guess(double known, double guess) { return known > 0 ? known : guess; }
+
+/* A sweep in the middle of the job. */
+struct work {
+    double sweeps, live; /* sequences under way */
+    double rows, prompts,
+        ended;       /* in a sweep: rows, prompt tokens of them, sequences that begin and end */
+    double kv;       /* bytes that attention reads */
+    double token_kv; /* bytes of one token's, in all layers */
+    double kept;     /* entries of a sequence at its end */
+};
+
+static struct work work_of(const struct ps_plan_req *req, const struct ps_plan *p)
 {
     const struct ps_shape *s = &req->model->shape;
     const struct ps_job_stats *j = &req->job;
-    const struct ps_rates *g = &req->rates;
-    double disk_r = g->disk_read > 0 ? g->disk_read : 1.5e9,
-           disk_w = g->disk_write > 0 ? g->disk_write : 1e9;
-    double dram = g->dram > 0 ? g->dram : 15e9, gemm = g->gemm > 0 ? g->gemm : 50e9 * req->threads;
+    const bool all = p->split.keep.heavy == PS_KEEP_ALL;
     double n = j->requests ? (double) j->requests : 1;
     double prompt = (double) j->prompt_tokens / n, gen = (double) j->max_new_tokens / n;
     double slots = (double) p->slots * p->micro_batches,
            entries = ps_keep_cap(&p->split.keep, (uint32_t) (prompt + gen));
     double room = slots; /* with `full` a sequence takes its own length from the pool */
-    if (p->split.keep.heavy == PS_KEEP_ALL) {
+    if (all) {
         double each = entries + p->detail->quantum / 2.0;
         room = (double) p->micro_batches * p->detail->pool / (each < p->kv_cap ? each : p->kv_cap);
     }
-    double live = slots < room ? slots : room;
-    if (live > n) live = n;
-    double sweeps = n * (gen > 1 ? gen : 1) / live, fills = n * prompt / p->prefill_tokens;
-    if (fills > sweeps) sweeps = fills;
-    sweeps += live * prompt / p->prefill_tokens;
-    double rows = n * (prompt + gen) / sweeps;
-    double filled = p->split.keep.heavy == PS_KEEP_ALL ? prompt + gen / 2 : entries;
-    double kv = live * s->layers *
-                (double) ps_slab_kv_bytes(s->kv_heads, s->head_dim, p->detail->kv_type, 1) * filled;
-    double slab_all = (double) (p->kv_bytes[PS_TIER_HOST] + p->kv_bytes[PS_TIER_DISK]);
-    double kv_disk = slab_all > 0 ? kv * (double) p->kv_bytes[PS_TIER_DISK] / slab_all : 0;
+    struct work w = { .live = slots < room ? slots : room, .kept = entries };
+    if (w.live > n) w.live = n;
+    double fills = n * prompt / p->prefill_tokens;
+    w.sweeps = n * (gen > 1 ? gen : 1) / w.live;
+    if (fills > w.sweeps) w.sweeps = fills;
+    w.sweeps += w.live * prompt / p->prefill_tokens;
+    w.rows = n * (prompt + gen) / w.sweeps;
+    w.prompts = n * prompt / w.sweeps;
+    w.ended = n / w.sweeps;
+    w.token_kv =
+        s->layers * (double) ps_slab_kv_bytes(s->kv_heads, s->head_dim, p->detail->kv_type, 1);
+    w.kv = w.live * w.token_kv * (all ? prompt + gen / 2 : entries);
+    return w;
+}
+
+static double share(const uint64_t b[PS_TIER__COUNT], enum ps_tier t)
+{
+    const double all = (double) b[0] + (double) b[1] + (double) b[2];
+    return all > 0 ? (double) b[t] / all : 0;
+}
+
+static double disk_s(const struct ps_plan_req *req, const struct ps_plan *p, const struct work *w)
+{
+    double in = or_guess(req->rates.disk_read, 1.5e9), out = or_guess(req->rates.disk_write, 1e9);
+    double kv = w->kv * share(p->kv_bytes, PS_TIER_DISK);
+    double hid = 2.0 * req->model->shape.layers * (double) p->hidden_bytes[PS_TIER_DISK];
     /* A short ring cannot even out what one group takes longer to read or to compute than another. */
-    if (p->weight_bytes[PS_TIER_DISK]) disk_r /= 1 + 0.04 / (1 + p->prefetch);
+    if (p->weight_bytes[PS_TIER_DISK]) in /= 1 + 0.04 / (1 + p->prefetch);
+    return ((double) p->weight_bytes[PS_TIER_DISK] + kv + hid / 2) / in +
+           (kv / p->detail->log_steps + hid / 2) / out;
+}
+
+static double more(double a, double b) { return a > b ? a : b; }
+
+static double flops(const struct ps_plan_req *req)
+{
+    return 2 * (double) req->model->weight_bytes / (double) ps_dtype_bytes(req->model->dtype);
+}
+
+/* What overlaps is nearly free, not free. */
+static double together(const double *s, size_t n)
+{
+    double slow = 0, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        slow = more(slow, s[i]);
+        sum += s[i];
+    }
+    return slow + 0.1 * (sum - slow);
+}
+
+static double sweep_s(const struct ps_plan_req *req, const struct ps_plan *p, const struct work *w)
+{
+    double dram = or_guess(req->rates.dram, 15e9),
+           gemm = or_guess(req->rates.gemm, 50e9 * req->threads);
     double weights = (double) req->model->weight_bytes;
-    double flops = 2 * weights / (double) ps_dtype_bytes(req->model->dtype);
-    double hid = 2.0 * s->layers * (double) p->hidden_bytes[PS_TIER_DISK];
-    double t_disk = ((double) p->weight_bytes[PS_TIER_DISK] + kv_disk + hid / 2) / disk_r +
-                    (kv_disk / p->detail->log_steps + hid / 2) / disk_w;
     /* Few rows at a time reach less of the rate: the weights are widened for each lot of rows anew. */
-    double lot = rows < p->chunk_rows ? rows : p->chunk_rows;
+    double lot = w->rows < p->chunk_rows ? w->rows : p->chunk_rows;
     gemm *= lot / (lot + 16.0);
-    double t_gemm = rows * flops / gemm, t_weights = weights / dram;
-    double t_compute = (t_gemm > t_weights ? t_gemm : t_weights) + (kv + kv_disk) / dram;
-    /* What overlaps is nearly free, not free; and a sweep's tasks and turns cost something whatever is in them. */
-    double slow = t_disk > t_compute ? t_disk : t_compute, fast = t_disk + t_compute - slow;
-    double turns = 200e-6 + 150e-6 * s->layers * p->micro_batches;
-    return sweeps * (slow + 0.1 * fast + turns);
+    double compute = more(w->rows * flops(req) / gemm, weights / dram) +
+                     w->kv * (1 + share(p->kv_bytes, PS_TIER_DISK)) / dram;
+    double turns = 200e-6 + 150e-6 * req->model->shape.layers * p->micro_batches;
+    return together((const double[]) { disk_s(req, p, w), compute }, 2) + turns;
+}
+
+/* Bytes down and up the bus, which attention on the host shortens: of a slab that visits the GPU all goes up at each step, and what is new
+ * comes down; of a prompt what stays comes down. */
+static void bus(const struct ps_plan_req *req, const struct ps_plan *p, const struct work *w,
+                double far, double *ret_up, double *ret_down)
+{
+    const struct ps_shape *s = &req->model->shape;
+    const double off_gpu = 1 - share(p->kv_bytes, PS_TIER_GPU), wide = 4.0 * s->layers;
+    double hidden = (1 - share(p->hidden_bytes, PS_TIER_GPU)) * w->rows * s->hidden * wide;
+    double asked = far * w->live * s->q_heads * s->head_dim * wide;
+    *ret_up = (double) p->weight_bytes[PS_TIER_HOST] + (double) p->weight_bytes[PS_TIER_DISK] +
+              w->kv * (off_gpu - far) + hidden + asked;
+    *ret_down = (w->live + w->ended * w->kept) * w->token_kv * off_gpu + hidden + asked;
+}
+
+static double gpu_sweep_s(const struct ps_plan_req *req, const struct ps_plan *p,
+                          const struct work *w)
+{
+    const struct ps_rates *g = &req->rates;
+    const struct ps_shape *s = &req->model->shape;
+    double hbm = or_guess(g->hbm, 250e9), gemm = or_guess(g->gpu_gemm, 20e12),
+           dram = or_guess(g->dram, 15e9), up_rate = or_guess(g->h2d, 12e9),
+           down_rate = or_guess(g->d2h, 12e9);
+    double far = (double) p->host_slabs / ((double) s->layers * p->micro_batches), up, down;
+    bus(req, p, w, far, &up, &down);
+    double lot = w->rows < p->chunk_rows ? w->rows : p->chunk_rows;
+    gemm *= lot / (lot + 64.0);
+    double gpu = more(w->rows * flops(req) / gemm, (double) req->model->weight_bytes / hbm) +
+                 w->kv * (1 - far) / hbm;
+    double host = w->kv * far / dram;
+    if (!p->detail->weights_pinned) host += 2 * (double) p->weight_bytes[PS_TIER_HOST] / dram;
+    /* One pass waits for its attention; of two, one computes meanwhile. */
+    double both = p->detail->passes > 1 ? more(gpu, host) : gpu + host;
+    /* A group's chunks come while the one before it is computed, as far as the ring has room for them beside that one's, which stay
+     * until its last micro-batch. */
+    double beside = p->prefetch + 1.0 / p->micro_batches;
+    double alone = beside < 1 ? (1 - beside) * (both < up / up_rate ? both : up / up_rate) : 0;
+    double turns = 200e-6 + 80e-6 * s->layers * p->micro_batches;
+    const double links[] = { disk_s(req, p, w), up / up_rate, down / down_rate, both };
+    return together(links, 4) + alone + turns;
+}
+
+double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p)
+{
+    const struct work w = work_of(req, p);
+    return w.sweeps * (p->detail->gpu ? gpu_sweep_s(req, p, &w) : sweep_s(req, p, &w));
 }

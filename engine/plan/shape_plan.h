@@ -6,19 +6,47 @@
 
 struct ps_candidate {
     uint32_t slots, micro_batches, prompt_tokens, chunk_rows, prefetch, log_steps;
-    struct ps_shares weights, kv, hidden; /* of bytes, slabs, micro-batches */
+    struct ps_shares weights, kv, hidden;
+    uint64_t slabs[PS_TIER__COUNT], mbs[PS_TIER__COUNT]; /* what kv and hidden come to */
     /* Beside a GPU: */
     double attention_host_pct; /* of the slabs that do not lie on it */
     bool weights_pinned;
 };
 
-/* Fills *ret (released with ps_plan_done) with the candidate's geometry, placement and memory: the bytes of each tier, tables. */
+/* Bytes of weights that pass by: of all groups, of the largest, and of the two largest neighbours. */
+struct ps_passing {
+    uint64_t all, most, pair;
+};
+/* Of all chunks. */
+struct ps_passing ps_weights_passing(const struct ps_packed *m);
+
+/* Of n slabs or micro-batches. */
+void ps_count_shares(const struct ps_shares *s, size_t n, uint64_t ret[PS_TIER__COUNT]);
+/* The candidate's geometry and memory from its shares alone, quickly: no arrays, no tables. ret->detail is *d. What a chunk more or less
+ * in a tier comes to is counted in: a plan with these shares takes no more. */
+int ps_candidate_size(const struct ps_plan_req *req, const struct ps_candidate *c,
+                      const struct ps_passing *weights, struct ps_plan *ret,
+                      struct ps_plan_detail *d, struct ps_detail *dt) ps_must_check;
+/* Its price, whether it fits or not. */
+int ps_candidate_quote(const struct ps_plan_req *req, const struct ps_candidate *c,
+                       const struct ps_passing *weights, double *ret,
+                       struct ps_detail *dt) ps_must_check;
+/* The same as ps_candidate_size(), to the byte and with arrays and tables. Released with ps_plan_done(). */
 int ps_candidate_build(const struct ps_plan_req *req, const struct ps_candidate *c,
                        struct ps_plan *ret, struct ps_detail *dt) ps_must_check;
-/* Bytes of scratch of one worker on the host, where COMPUTE's rows or those of HOST need it. */
+
+/* Bytes of scratch of one worker on the host, where COMPUTE's rows or those of HOST need it; p's geometry is set. */
 size_t ps_candidate_scratch(const struct ps_plan_req *req, const struct ps_plan *p);
-/* Bytes of scratch on the GPU that COMPUTE's rows need for this plan's shapes; p's geometry is set. */
+/* Bytes of scratch on the GPU that COMPUTE's rows need. */
 size_t ps_candidate_gpu_scratch(const struct ps_plan_req *req, const struct ps_plan *p);
+
 /* Seconds for the whole job, from the rates: the sweeps it takes times the slowest link of one. */
 double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p);
+
+bool ps_plan_fits(const struct ps_plan_req *req, const struct ps_plan *p);
+/* The best candidate that fits, as far as sizes tell; if none does, the one that exceeds its ceilings least. */
+int ps_plan_search(const struct ps_plan_req *req, struct ps_candidate *ret,
+                   struct ps_detail *dt) ps_must_check;
+/* Why it does not fit, itemised, and what would; the caller frees it. NULL when out of memory. */
+char *ps_plan_refusal(const struct ps_plan_req *req, const struct ps_plan *least);
 #endif

@@ -8,7 +8,8 @@ void ps_spread(const uint64_t *bytes, size_t n, const double *pct, unsigned tier
     double dealt = 0;
     for (unsigned t = 0; t < tiers; t++) ret_sum[t] = 0;
     for (size_t i = 0; i < n; i++) {
-        dealt += (double) bytes[i];
+        const uint64_t item = bytes ? bytes[i] : 1;
+        dealt += (double) item;
         unsigned best = 0;
         double most = -1e300;
         for (unsigned t = 0; t < tiers; t++) {
@@ -19,7 +20,7 @@ void ps_spread(const uint64_t *bytes, size_t n, const double *pct, unsigned tier
                 best = t;
             }
         }
-        ret_tier[i] = (uint8_t) best;
-        ret_sum[best] += bytes[i];
+        if (ret_tier) ret_tier[i] = (uint8_t) best;
+        ret_sum[best] += item;
     }
 }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* bytes[n] in order of use; pct[tiers] adds up to 100. tier[i] gets item i's tier, sum[t] each tier's bytes. */
+/* bytes[n] in order of use (NULL: 1 each); pct[tiers] adds up to 100. tier[i] (may be NULL) gets item i's tier, sum[t] each tier's bytes. */
 void ps_spread(const uint64_t *bytes, size_t n, const double *pct, unsigned tiers,
                uint8_t *ret_tier, uint64_t *ret_sum);
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans: shares as they were asked for, and memory as the layout measures it, for one GPU, host and disk. */
 #include "engine/base/ps_mem.h"
+#include "engine/plan/shape_plan.h"
 #include "plan_model.h"
 #include "ps_cmocka.h"
 
@@ -113,7 +114,7 @@ static void less_can_be_pinned(void **state)
     assert_ok_dt(ps_plan_make(&q, &all, NULL, &dt), &dt);
     pm_check(&q, &all);
     assert_true(all.detail->weights_pinned && all.pinned_bytes > m->weight_bytes);
-    q.pin_max = all.pinned_bytes - 1;
+    q.pin_max = all.pinned_bytes - m->weight_bytes / 2;
     assert_ok_dt(ps_plan_make(&q, &less, NULL, &dt), &dt);
     pm_check(&q, &less);
     assert_true(!less.detail->weights_pinned);
@@ -127,12 +128,254 @@ static void less_can_be_pinned(void **state)
     ps_pack_close(m);
 }
 
+/* ---- automatic plans */
+
+struct machine {
+    const char *model;
+    double host, gpu; /* GiB */
+};
+static const struct machine machines[] = {
+    { "opt-1.3b", 8, 0 },    { "opt-1.3b", 8, 4 },    { "opt-6.7b", 12, 0 },
+    { "opt-6.7b", 60, 16 },  { "opt-6.7b", 12, 16 },  { "opt-30b", 64, 0 },
+    { "opt-30b", 208, 16 },  { "opt-30b", 30, 16 },   { "opt-30b", 208, 80 },
+    { "opt-175b", 208, 16 }, { "opt-175b", 400, 40 },
+};
+
+static uint64_t gib(double n) { return (uint64_t) (n * (double) GIB); }
+
+static double planned(const struct ps_plan_req *q)
+{
+    struct ps_plan p;
+    struct ps_detail dt = { "" };
+    assert_ok_dt(ps_plan_make(q, &p, NULL, &dt), &dt);
+    pm_check(q, &p);
+    const double s = p.predicted_s;
+    assert_true(s > 0 && s < 1e9);
+    ps_plan_done(&p);
+    return s;
+}
+
+/* What memory there is is used: a plan that leaves weights passing by leaves no room for a run of chunks that could stay. */
+static void memory_is_used(void **state)
+{
+    for (size_t i = 0; i < 2 * PS_ARRAY_LEN(machines); i++) {
+        const struct machine *h = &machines[i / 2];
+        struct ps_packed *m = pm_model(h->model);
+        struct ps_plan_req q = pm_req(m, 1000, 512, 32, gib(h->host), gib(h->gpu));
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        q.kv_config.policy = i % 2 ? "h2o" : "full";
+        assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+        pm_check(&q, &p);
+        if (h->gpu > 0 && p.weight_bytes[PS_TIER_HOST] + p.weight_bytes[PS_TIER_DISK])
+            assert_true(p.gpu_bytes + 8 * (uint64_t) m->chunk_bytes > q.gpu.mem_bytes);
+        if (p.weight_bytes[PS_TIER_DISK])
+            assert_true(p.host_bytes + 8 * (uint64_t) m->chunk_bytes > q.host_mem);
+        ps_auto_free char *text = ps_plan_text(&q, &p);
+        assert_non_null(text);
+        assert_true(!strstr(text, "GPU") == !(h->gpu > 0));
+        ps_plan_done(&p);
+        ps_pack_close(m);
+    }
+}
+
+/* More memory of the GPU, or of the host, never makes the plan slower. */
+static void more_memory_is_never_slower(void **state)
+{
+    static const char *const models[] = { "opt-1.3b", "opt-30b" };
+    for (size_t i = 0; i < 4; i++) {
+        struct ps_packed *m = pm_model(models[i / 2]);
+        const uint64_t all = m->weight_bytes;
+        struct ps_plan_req q = pm_req(m, 300, 300, 50, 2 * all, 0);
+        q.kv_config.policy = i % 2 ? "h2o" : "full";
+        double before = 1e30;
+        for (uint64_t gpu = all / 5; gpu < 3 * all; gpu += all / 9) {
+            q.gpu.mem_bytes = gpu;
+            const double now = planned(&q);
+            if (!(now < before * 1.002))
+                fail_msg("%s: %g s after %g s", models[i / 2], now, before);
+            before = now;
+        }
+        q.gpu.mem_bytes = all / 2;
+        before = 1e30;
+        for (uint64_t host = all / 3; host < 3 * all; host += all / 5) {
+            q.host_mem = host;
+            const double now = planned(&q);
+            if (!(now < before * 1.002))
+                fail_msg("%s: %g s after %g s", models[i / 2], now, before);
+            before = now;
+        }
+        ps_pack_close(m);
+    }
+}
+
+/* Attention goes where it is cheap. */
+static void attention_follows_the_rates(void **state)
+{
+    struct ps_packed *m = pm_model("opt-30b");
+    struct ps_plan_req q = pm_req(m, 1000, 512, 32, 208 * GIB, 16 * GIB);
+    struct ps_plan p;
+    struct ps_detail dt = { "" };
+    q.kv = (struct ps_shares) { { 0, 100, 0 } };
+    for (int i = 0; i < 3; i++) { /* memory of the host as a share of what the bus brings */
+        const double dram[] = { 1e9, 12e9, 500e9 };
+        q.rates = (struct ps_rates) {
+            .dram = dram[i], .h2d = 12e9, .d2h = 12e9, .hbm = 300e9, .gpu_gemm = 1e15
+        };
+        assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+        pm_check(&q, &p);
+        const uint32_t slabs = 48 * p.micro_batches;
+        if (i == 0) assert_true(p.host_slabs <= slabs / 4);
+        if (i == 1) assert_true(p.host_slabs && p.host_slabs < slabs);
+        if (i == 2) assert_int_equal(p.host_slabs, slabs);
+        ps_plan_done(&p);
+    }
+    ps_pack_close(m);
+}
+
+/* What a refusal says would fit does. */
+static void obey(struct ps_plan_req *q, const char *text)
+{
+    static const char *const options[] = { "--host-mem ", "--gpu-mem ", "--disk-space " };
+    uint64_t *const values[] = { &q->host_mem, &q->gpu.mem_bytes, &q->disk_space };
+    const char *s = strstr(text, "It fits with ");
+    assert_non_null(s);
+    for (int i = 0; i < 3; i++) {
+        const char *at = strstr(s, options[i]);
+        const uint64_t v = at ? strtoull(at + strlen(options[i]), NULL, 10) * MIB : 0;
+        if (v > *values[i]) *values[i] = v;
+    }
+}
+
+static void refusals_say_what_fits(void **state)
+{
+    for (size_t i = 0; i < 60; i++) {
+        const struct machine *h = &machines[i % PS_ARRAY_LEN(machines)];
+        struct ps_packed *m = pm_model(h->model);
+        const double part = i % 3 ? 0.001 : 1, gpu_part = i % 3 == 1 ? 1 : 0.001;
+        struct ps_plan_req q = pm_req(m, 100, 512, 32, gib(h->host * part), gib(h->gpu * gpu_part));
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        ps_auto_free char *text = NULL;
+        if (i % 2) q.kv = (struct ps_shares) { { h->gpu > 0 ? 33 : 0, h->gpu > 0 ? 47 : 80, 20 } };
+        if (i % 5 == 0) q.num_gpu_batches = 2;
+        int r = ps_plan_make(&q, &p, &text, &dt);
+        if (r < 0) {
+            assert_err(r, PS_EBUDGET);
+            assert_non_null(text);
+            if (h->gpu > 0) assert_non_null(strstr(text, "on the GPU\n"));
+            if (q.gpu.mem_bytes && gpu_part < 1 && h->gpu * gpu_part < 0.02)
+                assert_says(&dt, "--gpu-mem");
+            obey(&q, text);
+            if (ps_plan_make(&q, &p, NULL, &dt) < 0) fail_msg("%zu: %s\n%s", i, dt.text, text);
+        }
+        pm_check(&q, &p);
+        ps_plan_done(&p);
+        ps_pack_close(m);
+    }
+}
+
+static struct ps_shares random_shares(bool gpu, unsigned *seed)
+{
+    const int a = gpu && rand_r(seed) % 3 ? rand_r(seed) % 101 : 0,
+              b = rand_r(seed) % 2 ? rand_r(seed) % (101 - a) : 100 - a;
+    if (rand_r(seed) % 3 == 0) return (struct ps_shares) { { -1, -1, -1 } };
+    return (struct ps_shares) { { a, b, 100 - a - b } };
+}
+
+/* Whatever is asked for: a plan that is what it says it is and fits, or a refusal. */
+static void random_wishes(void **state)
+{
+    static const char *const models[] = { "opt-125m", "opt-350m", "opt-1.3b", "opt-6.7b",
+                                          "opt-30b" };
+    unsigned seed = 7, plans = 0;
+    for (int i = 0; i < 400; i++) {
+        struct ps_packed *m = pm_model(models[rand_r(&seed) % 5]);
+        const bool gpu = rand_r(&seed) % 4;
+        const double scale = (double) m->weight_bytes * 3 / 1000;
+        struct ps_plan_req q =
+            pm_req(m, 1 + (unsigned) rand_r(&seed) % 3000, 1 + (unsigned) rand_r(&seed) % 900,
+                   (unsigned) rand_r(&seed) % 900, (uint64_t) (scale * (1 + rand_r(&seed) % 1000)),
+                   gpu ? (uint64_t) (scale * (1 + rand_r(&seed) % 1000)) : 0);
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        q.weights = random_shares(gpu, &seed);
+        q.kv = random_shares(gpu, &seed);
+        q.hidden = random_shares(gpu, &seed);
+        q.kv_config.policy = policies[rand_r(&seed) % 4];
+        q.attention = (enum ps_attention_at)(gpu ? rand_r(&seed) % 3 : 0);
+        if (rand_r(&seed) % 2) q.gpu_batch_size = 1 + (unsigned) rand_r(&seed) % 60;
+        if (rand_r(&seed) % 2) q.num_gpu_batches = 1 + (unsigned) rand_r(&seed) % 9;
+        if (rand_r(&seed) % 4 == 0) q.prefetch = 1 + (unsigned) rand_r(&seed) % 3;
+        if (rand_r(&seed) % 4 == 0) q.prefill_tokens = 1 + (unsigned) rand_r(&seed) % 3000;
+        if (gpu && rand_r(&seed) % 4 == 0) q.pin_max = q.host_mem / 3;
+        q.job.scores_prompts = rand_r(&seed) % 2;
+        ps_auto_free char *text = NULL;
+        int r = ps_plan_make(&q, &p, &text, &dt);
+        if (r < 0) {
+            assert_err(r, PS_EBUDGET);
+            assert_non_null(text);
+        } else {
+            plans++;
+            pm_check(&q, &p);
+            ps_plan_done(&p);
+        }
+        ps_pack_close(m);
+    }
+    assert_true(plans > 100);
+}
+
+/* Sizes from shares alone are no less than those of the arrays, and not much more. */
+static void sizes_are_bounds(void **state)
+{
+    struct ps_packed *m = pm_model("opt-1.3b");
+    const struct ps_passing all = ps_weights_passing(m);
+    unsigned seed = 3;
+    for (int i = 0; i < 300; i++) {
+        struct ps_plan_req q = pm_req(m, 100, 100, 20, 64 * GIB, 64 * GIB * (i % 4 > 0));
+        struct ps_candidate c = { .slots = 4,
+                                  .micro_batches = 1 + (unsigned) rand_r(&seed) % 5,
+                                  .prompt_tokens = 200,
+                                  .chunk_rows = 64,
+                                  .prefetch = (unsigned) rand_r(&seed) % 3,
+                                  .log_steps = 4,
+                                  .attention_host_pct = 25 * (rand_r(&seed) % 5),
+                                  .weights_pinned = rand_r(&seed) % 2 };
+        struct ps_shares *const shares[] = { &c.weights, &c.kv, &c.hidden };
+        for (int k = 0; k < 3; k++) do
+                *shares[k] = random_shares(i % 4 > 0, &seed);
+            while (shares[k]->pct[0] < 0);
+        ps_count_shares(&c.kv, (size_t) m->shape.layers * c.micro_batches, c.slabs);
+        ps_count_shares(&c.hidden, c.micro_batches, c.mbs);
+        struct ps_plan most, p;
+        struct ps_plan_detail d;
+        struct ps_detail dt = { "" };
+        assert_ok_dt(ps_candidate_size(&q, &c, &all, &most, &d, &dt), &dt);
+        assert_ok_dt(ps_candidate_build(&q, &c, &p, &dt), &dt);
+        const uint64_t off = 10 * (uint64_t) m->chunk_bytes;
+        assert_in_range(p.host_bytes, most.host_bytes > off ? most.host_bytes - off : 0,
+                        most.host_bytes);
+        assert_in_range(p.gpu_bytes, most.gpu_bytes > off ? most.gpu_bytes - off : 0,
+                        most.gpu_bytes);
+        assert_int_equal(p.disk_bytes, most.disk_bytes);
+        assert_true(p.pinned_bytes <= most.pinned_bytes);
+        ps_plan_done(&p);
+    }
+    ps_pack_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_realised),
         cmocka_unit_test(flexgens_placements),
         cmocka_unit_test(less_can_be_pinned),
+        cmocka_unit_test(memory_is_used),
+        cmocka_unit_test(more_memory_is_never_slower),
+        cmocka_unit_test(attention_follows_the_rates),
+        cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(random_wishes),
+        cmocka_unit_test(sizes_are_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
