@@ -284,7 +284,7 @@ static void gpu(struct report *r)
     }
     TEXT(f,
          "%.120s, compute capability %u.%u, %.1f of %.1f GiB free, driver for CUDA %u.%u, module "
-         "of CUDA %u.%u; this version still computes on the CPU",
+         "of CUDA %u.%u",
          i.name, i.sm / 10, i.sm % 10, (double) i.free_bytes / GIB, (double) i.total_bytes / GIB,
          i.driver / 1000, i.driver % 1000 / 10, i.runtime / 1000, i.runtime % 1000 / 10);
     if (i.sm >= PS_CUDA_SM_MIN) return;

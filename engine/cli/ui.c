@@ -58,7 +58,7 @@ int ps_say_error(int err, const struct ps_detail *dt)
     else
         ps_say("%s", ps_err_str(err));
     if (err == -PS_EUSAGE) return PS_EXIT_USAGE;
-    return err == -PS_EBUDGET ? PS_EXIT_DOES_NOT_FIT : PS_EXIT_FAILED;
+    return err == -PS_EBUDGET || err == -PS_EPIN ? PS_EXIT_DOES_NOT_FIT : PS_EXIT_FAILED;
 }
 
 static volatile sig_atomic_t signals;

@@ -13,9 +13,9 @@ static const uint32_t log_grid[] = { 4, 8, 16 };
 static const uint32_t prompt_grid[] = { 0, 1024, 4096, 16384 }; /* 0: the longest prompt alone */
 static const uint32_t rows_grid[] = { 512, 64 };
 static const uint32_t prefetch_grid[] = { 2, 1, 0 };
-static const struct ps_shares kv_grid[] = {
-    { { 0, 100, 0 } }, { { 0, 50, 50 } }, { { 0, 0, 100 } }, { { 100, 0, 0 } }, { { 50, 50, 0 } }
-};
+static const struct ps_shares kv_grid[] = { { { 0, 100, 0 } }, { { 0, 50, 50 } }, { { 0, 0, 100 } },
+                                            { { 100, 0, 0 } }, { { 75, 25, 0 } }, { { 50, 50, 0 } },
+                                            { { 25, 75, 0 } } };
 enum { KV_WITHOUT_GPU = 3 };
 static const double attention_grid[] = { 0, 25, 50, 75, 100 };
 

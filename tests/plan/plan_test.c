@@ -189,7 +189,7 @@ static void more_memory_is_never_slower(void **state)
         struct ps_plan_req q = pm_req(m, 300, 300, 50, 2 * all, 0);
         q.kv_config.policy = i % 2 ? "h2o" : "full";
         double before = 1e30;
-        for (uint64_t gpu = all / 5; gpu < 3 * all; gpu += all / 9) {
+        for (uint64_t gpu = all / 5; gpu < 3 * all; gpu += all / 4) {
             q.gpu.mem_bytes = gpu;
             const double now = planned(&q);
             if (!(now < before * 1.002))
@@ -198,7 +198,7 @@ static void more_memory_is_never_slower(void **state)
         }
         q.gpu.mem_bytes = all / 2;
         before = 1e30;
-        for (uint64_t host = all / 3; host < 3 * all; host += all / 5) {
+        for (uint64_t host = all / 3; host < 3 * all; host += all / 2) {
             q.host_mem = host;
             const double now = planned(&q);
             if (!(now < before * 1.002))
