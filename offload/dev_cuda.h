@@ -4,15 +4,18 @@
 #define PS_DEV_CUDA_H
 #include "kernels/cuda/ps_cuda.h"
 #include "offload/dev.h"
+#include "offload/pinned.h"
 
 struct ps_dev_cuda_cfg {
     const struct ps_cuda_api *api; /* of ps_cuda_load() */
     uint64_t mem_bytes;            /* of the GPU, for the caller's buffers */
     size_t scratch_bytes;          /* of the GPU, for the rows on COMPUTE (ps_kern_scratch) */
+    const struct ps_pinned *
+        pinned; /* where moves to and from the GPU have their host side; NULL: in one registration each */
 };
 /* Memory of the GPU that a device with this configuration takes, all of it at open. */
 uint64_t ps_dev_cuda_bytes(const struct ps_dev_cuda_cfg *cfg);
-/* Host memory that moves to and from the GPU touch must be pinned (api->pin) while they run; the arguments of a kernel that are arrays
+/* Host memory that moves to and from the GPU touch must be pinned while they run; the arguments of a kernel that are arrays
  * of structs are read by the GPU, too. cfg->threads work behind HOST. */
 int ps_dev_cuda_open(const struct ps_dev_cfg *cfg, const struct ps_dev_cuda_cfg *cuda,
                      struct ps_dev **ret, struct ps_detail *dt) ps_must_check;

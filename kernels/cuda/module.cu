@@ -2,6 +2,7 @@
 /* The module's surface: its rows, and the calls of ps_cuda.h. */
 #include "kernels/cuda/cu.cuh"
 #include "kernels/cuda/rows.cuh"
+#include <cctype>
 #include <cstdio>
 #include <cublas_v2.h>
 
@@ -10,6 +11,7 @@ static thread_local char failure[512];
 int ps_cuda_rc(cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return 0;
+    (void) cudaGetLastError(); // told; a launch that succeeds later must not find it
     (void) snprintf(failure, sizeof failure, "%s: %s (%s)", what, cudaGetErrorString(e),
                     cudaGetErrorName(e));
     switch (e) {
@@ -32,7 +34,7 @@ int ps_cublas_rc(int status, const char *what)
 static int info(ps_cuda_info *ret)
 {
     ps_cuda_info i = {};
-    int n = 0, major = 0, minor = 0, processors = 0, driver = 0, runtime = 0;
+    int n = 0, major = 0, minor = 0, processors = 0, in_place = 0, driver = 0, runtime = 0;
     size_t free_bytes = 0, total = 0;
     (void) cudaDriverGetVersion(&driver);
     (void) cudaRuntimeGetVersion(&runtime);
@@ -41,11 +43,18 @@ static int info(ps_cuda_info *ret)
     if (r >= 0) r = PS_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
     if (r >= 0) r = PS_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
     if (r >= 0) r = PS_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    if (r >= 0)
+        r = PS_CUDA(
+            cudaDeviceGetAttribute(&in_place, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
+    if (r >= 0 && !in_place)
+        r = ps_cuda_rc(cudaErrorNotSupported, "kernels that read pinned host memory in place");
+    if (r >= 0) r = PS_CUDA(cudaDeviceGetPCIBusId(i.pci, sizeof i.pci, 0));
     cudaDeviceProp p = {};
     if (r >= 0) r = PS_CUDA(cudaGetDeviceProperties(&p, 0));
     if (r >= 0) r = PS_CUDA(cudaMemGetInfo(&free_bytes, &total));
     if (r < 0) return r;
     (void) snprintf(i.name, sizeof i.name, "%.127s", p.name);
+    for (char *c = i.pci; *c; c++) *c = (char) tolower(*c); // sysfs has small letters
     i.sm = (uint32_t) (major * 10 + minor);
     i.processors = (uint32_t) processors;
     i.free_bytes = free_bytes;

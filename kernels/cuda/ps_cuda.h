@@ -27,17 +27,18 @@ struct ps_cuda_stream {
 };
 
 struct ps_cuda_info {
-    char name[128];
+    char name[128], pci[16]; /* pci: "0000:3b:00.0", as in /sys/bus/pci/devices */
     uint32_t sm, processors;
     uint64_t total_bytes, free_bytes;
     uint32_t driver, runtime; /* CUDA versions, 1000 * major + 10 * minor */
 };
 
-enum { PS_CUDA_ABI = 1, PS_CUDA_SM_MIN = 75 };
+enum { PS_CUDA_ABI = 2, PS_CUDA_SM_MIN = 75 };
 struct ps_cuda_api {
     uint32_t abi;
     const struct ps_kern *rows;
-    /* -ENODEV: no driver, no device, or a driver too old for this module; error() says which. */
+    /* -ENODEV: no driver, no device, or a driver too old for this module; -PS_EUNSUPPORTED: kernels cannot read pinned
+     * memory where it lies (WSL); error() says which. */
     int (*info)(struct ps_cuda_info *ret);
     int (*alloc)(size_t bytes, void **ret); /* of the GPU, 256-byte aligned */
     int (*free)(void *p);

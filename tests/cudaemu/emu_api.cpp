@@ -16,6 +16,7 @@ static std::map<std::string, unsigned> &calls = *new std::map<std::string, unsig
 static unsigned calls_total, device_syncs;
 size_t handles;
 static int sm = 90;
+static int in_place = 1; // registered memory has the host's addresses on the device
 static bool abort_at_report, silent;
 static int exit_status; // of a program that reports were made in; 0: its own
 static FILE *log_file;
@@ -120,6 +121,8 @@ static void environment(const char *t)
             order_fault(nth, e);
         else if (key == "sm")
             sm = (int) nth;
+        else if (key == "inplace")
+            in_place = (int) nth;
         else if (key == "log")
             log_file = std::fopen(v.c_str(), "a");
         else if (key == "exit")
@@ -406,6 +409,7 @@ cudaError_t cudaDeviceGetAttribute(int *v, enum cudaDeviceAttr a, int dev)
     case cudaDevAttrIntegrated: *v = 0; break;
     case cudaDevAttrAsyncEngineCount: *v = 2; break;
     case cudaDevAttrUnifiedAddressing: *v = 1; break;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem: *v = in_place; break;
     case cudaDevAttrHostRegisterSupported: *v = 1; break;
     case cudaDevAttrL2CacheSize: *v = 4 << 20; break;
     case cudaDevAttrComputeCapabilityMajor: *v = sm / 10; break;

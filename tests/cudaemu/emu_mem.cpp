@@ -180,7 +180,14 @@ static cudaError_t unpin(void *p, bool owned)
     race_forget(gone.lo, gone.hi);
     return cudaSuccess;
 }
-cudaError_t host_register(void *p, size_t n) { return pin(reinterpret_cast<Addr>(p), n, false); }
+// What is registered is whole pages: a page that two ranges share belongs to the first.
+cudaError_t host_register(void *p, size_t n)
+{
+    const Addr lo = reinterpret_cast<Addr>(p);
+    if (pinned_within(lo / PAGE * PAGE, up(lo + n, PAGE)))
+        return cudaErrorHostMemoryAlreadyRegistered;
+    return pin(lo, n, false);
+}
 cudaError_t host_unregister(void *p) { return unpin(p, false); }
 cudaError_t host_alloc(size_t n, void **ret)
 {

@@ -447,8 +447,12 @@ static void host_side()
         std::vector<float> big(4096);
         char *at = reinterpret_cast<char *>(((uintptr_t) big.data() + 4096) / 4096 * 4096);
         OK(cudaHostRegister(at, 2048, 0));
-        OK(cudaHostRegister(at + 2048, 2048, 0));
-        CHECK(cudaHostRegister(at + 1024, 64, 0) == cudaErrorHostMemoryAlreadyRegistered);
+        CHECK(cudaHostRegister(at + 2048, 64, 0) ==
+              cudaErrorHostMemoryAlreadyRegistered); // its page
+        OK(cudaHostUnregister(at));
+        OK(cudaHostRegister(at, 4096, 0));
+        OK(cudaHostRegister(at + 4096, 4000, 0));
+        CHECK(cudaHostRegister(at + 8000, 64, 0) == cudaErrorHostMemoryAlreadyRegistered);
         (void) cudaGetLastError();
         OK(cudaMemcpyAsync(y, at, 2048, cudaMemcpyDefault, s));
         CHECK(cudaemu_reports() == 2);
@@ -456,17 +460,17 @@ static void host_side()
         const struct {
             char *from;
             size_t n;
-        } leaves[] = { { at, 4096 }, { at + 4000, 128 }, { at - 64, 128 } };
+        } leaves[] = { { at + 4000, 128 }, { at + 8000, 128 }, { at - 64, 128 } };
         for (auto &l : leaves) {
             CHECK(cudaMemcpyAsync(y, l.from, l.n, cudaMemcpyDefault, s) == cudaErrorInvalidValue);
             CHECK(std::strstr(cudaemu_report(cudaemu_reports() - 1), "leaves its pinned range"));
         }
         CHECK(cudaemu_reports() == 5);
         OK(cudaStreamSynchronize(s));
-        OK(cudaMemcpyAsync(y, at + 2048, 64, cudaMemcpyDefault, s));
+        OK(cudaMemcpyAsync(y, at + 4096, 64, cudaMemcpyDefault, s));
         OK(cudaHostUnregister(at));
         CHECK(cudaemu_reports() == 5);
-        OK(cudaHostUnregister(at + 2048));
+        OK(cudaHostUnregister(at + 4096));
         CHECK(cudaemu_reports() == 6 &&
               std::strstr(cudaemu_report(5), "unregistered while cudaMemcpyAsync"));
         CHECK(cudaHostUnregister(at) == cudaErrorHostMemoryNotRegistered);

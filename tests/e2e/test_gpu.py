@@ -22,11 +22,13 @@ def test_doctor_sees_it(t, race):
 def test_doctor_without_one(t):
     f, _ = findings(t, Gpu(sm=0))
     t.check("no GPU can be used" in f["gpu"]["text"], f["gpu"]["text"])
+    f, _ = findings(t, Gpu(inplace=0))
+    t.check("no GPU can be used" in f["gpu"]["text"], f["gpu"]["text"])
     f, _ = findings(t, Gpu(sm=70))
     t.check("7.5" in f["gpu"]["advice"], f["gpu"]["advice"])
 
 
-@cases(count="cudaGetDeviceCount", attribute="cudaDeviceGetAttribute", properties="cudaGetDeviceProperties", memory="cudaMemGetInfo")
+@cases(count="cudaGetDeviceCount", attribute="cudaDeviceGetAttribute", properties="cudaGetDeviceProperties", memory="cudaMemGetInfo", bus="cudaDeviceGetPCIBusId")
 def test_doctor_when_a_call_fails(t, call):
     f, gpu = findings(t, Gpu(fail=call + ":1:46"))
     t.check("no GPU can be used" in f["gpu"]["text"], f["gpu"]["text"])

@@ -71,6 +71,7 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+    cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
     cudaDevAttrHostRegisterSupported = 99,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };

@@ -39,6 +39,7 @@
  * CUDAEMU, read when the program first asks for CUDA, a list with commas of
  *   seed=3       as above (else 0)              mem=64M   of the GPU (256M)      pin=8M    pinned at once, at most
  *   sm=75        compute capability (90)        sm=0      there is no GPU
+ *   inplace=0    kernels would have to reach registered memory by other addresses than the host's (as under WSL)
  *   fail=12:2    the 12th call fails with cudaError_t 2; fail=cudaMemcpyAsync:12:2: the 12th call of that function ("launch":
  *                of a kernel). May be given more than once.
  *   fault=5:700  the 5th piece of work that runs fails
