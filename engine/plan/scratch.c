@@ -78,7 +78,8 @@ size_t ps_candidate_gpu_scratch(const struct ps_plan_req *req, const struct ps_p
 {
     const struct ps_shape *s = &req->model->shape;
     const struct ps_plan_detail *d = p->detail;
-    const uint32_t rows = p->chunk_rows, wide = widest(s), longest = req->job.longest_total,
+    const uint32_t rows = p->chunk_rows, wide = widest(s),
+                   longest = req->job.longest_total ? req->job.longest_total : 1,
                    decode = rows < p->slots ? rows : p->slots;
     size_t need = 0;
     NEED(on_gpu, linear, .m = rows, .n = wide, .k = wide, .ldx = wide, .ldy = wide,

@@ -364,6 +364,31 @@ static void sizes_are_bounds(void **state)
     ps_pack_close(m);
 }
 
+/* Every allocation in turn fails: -ENOMEM, or it was not needed. */
+static void allocations(void **state)
+{
+    struct ps_packed *m = pm_model("opt-125m");
+    struct ps_plan_req q = pm_req(m, 64, 100, 28, 64 * GIB, GIB / 4);
+    q.kv = q.hidden = everywhere;
+    q.gpu_batch_size = q.num_gpu_batches = q.prefetch = 2;
+    q.prefill_tokens = 200;
+    for (unsigned n = 1;; n++) {
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        ps_mem_fault_arm(n);
+        int r = ps_plan_make(&q, &p, NULL, &dt);
+        const bool hit = ps_mem_fault_hit();
+        ps_mem_fault_arm(0);
+        if (r < 0)
+            assert_err(r, ENOMEM);
+        else
+            ps_plan_done(&p);
+        assert_true(hit == (r < 0));
+        if (!hit) break;
+    }
+    ps_pack_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +401,7 @@ int main(void)
         cmocka_unit_test(refusals_say_what_fits),
         cmocka_unit_test(random_wishes),
         cmocka_unit_test(sizes_are_bounds),
+        cmocka_unit_test(allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
