@@ -77,6 +77,8 @@ static int map(struct ps_arena *a, const struct ps_arena_cfg *cfg, struct ps_det
     if (cfg->numa_nodes) {
         int r = ps_numa_bind(a->base, want, cfg->numa_nodes, dt);
         if (r < 0) return r;
+    } else if (cfg->near_pci) {
+        (void) ps_numa_prefer(a->base, want, ps_numa_node_of("", cfg->near_pci));
     }
     if (cfg->populate) populate(a->base, cfg->bytes);
     return 0;
@@ -86,6 +88,7 @@ int ps_arena_open(const struct ps_arena_cfg *cfg, struct ps_arena **ret, struct 
 {
     ps_auto_arena struct ps_arena *a = ps_calloc(1, sizeof *a);
     if (!a) return ps_fail(dt, -ENOMEM, "no memory for an arena's descriptor");
+    if (cfg->base && !cfg->bytes) return ps_fail(dt, -EINVAL, "an arena over memory of no size");
     a->measure = cfg->measure;
     a->bytes = cfg->bytes ? cfg->bytes : UINT64_MAX;
     a->base = cfg->base;

@@ -282,11 +282,15 @@ static void gpu(struct report *r)
         no_gpu(f, e < 0 ? "without the CUDA module nobody asks for one" : cuda->error());
         return;
     }
+    char node[32] = "";
+    const int n = ps_numa_node_of("", i.pci);
+    if (n >= 0) (void) snprintf(node, sizeof node, " (memory node %d)", n);
     TEXT(f,
-         "%.120s, compute capability %u.%u, %.1f of %.1f GiB free, driver for CUDA %u.%u, module "
-         "of CUDA %u.%u",
-         i.name, i.sm / 10, i.sm % 10, (double) i.free_bytes / GIB, (double) i.total_bytes / GIB,
-         i.driver / 1000, i.driver % 1000 / 10, i.runtime / 1000, i.runtime % 1000 / 10);
+         "%.120s at %s%s, compute capability %u.%u, %.1f of %.1f GiB free, driver for CUDA %u.%u, "
+         "module of CUDA %u.%u",
+         i.name, i.pci, node, i.sm / 10, i.sm % 10, (double) i.free_bytes / GIB,
+         (double) i.total_bytes / GIB, i.driver / 1000, i.driver % 1000 / 10, i.runtime / 1000,
+         i.runtime % 1000 / 10);
     if (i.sm >= PS_CUDA_SM_MIN) return;
     f->health = PS_HEALTH_WARN;
     ADVICE(f, "The kernels need compute capability 7.5 (T4, RTX 20) or newer.");

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/ps_numa.h"
+#include "offload/machine.h"
+#include <limits.h>
 #include <numa.h>
 #include <numaif.h>
+#include <stdio.h>
 #include <string.h>
 
 unsigned ps_numa_nodes(void)
@@ -57,4 +60,26 @@ int ps_numa_bind(void *p, size_t len_bytes, const char *nodes, struct ps_detail 
         return ps_fail(dt, r, "binding %zu bytes to NUMA nodes \"%s\": %s", len_bytes, nodes,
                        ps_err_str(r));
     return 0;
+}
+
+int ps_numa_node_of(const char *root, const char *pci)
+{
+    char path[64], text[16], *end;
+    if (snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", pci) >=
+            (int) sizeof path ||
+        ps_machine_text(root, path, text, sizeof text) < 0)
+        return -1;
+    const long n = strtol(text, &end, 10);
+    return end == text || *end || n < 0 || n > INT_MAX ? -1 : (int) n;
+}
+
+bool ps_numa_prefer(void *p, size_t len_bytes, int node)
+{
+    if (node < 0 || (unsigned) node >= ps_numa_nodes() || numa_available() < 0) return false;
+    struct bitmask *m = numa_allocate_nodemask();
+    if (!m) return false;
+    (void) numa_bitmask_setbit(m, (unsigned) node);
+    const bool ok = mbind(p, len_bytes, MPOL_PREFERRED, m->maskp, m->size + 1, 0) == 0;
+    numa_bitmask_free(m);
+    return ok;
 }

@@ -15,7 +15,7 @@ def findings(t, gpu):
 def test_doctor_sees_it(t, race):
     f, gpu = findings(t, Gpu(race=race, sm=75, mem="3G"))
     t.eq(f["cuda_module"]["health"], "ok")
-    t.check("emulated sm_75" in f["gpu"]["text"] and "3.0 of 3.0 GiB" in f["gpu"]["text"], f["gpu"]["text"])
+    t.check("emulated sm_75 at ffff:ff:1f.0," in f["gpu"]["text"] and "3.0 of 3.0 GiB" in f["gpu"]["text"], f["gpu"]["text"])
     t.check(gpu["calls"]["cudaMemGetInfo"] > 0 and gpu["peak"] == 0, f"{gpu}")
 
 

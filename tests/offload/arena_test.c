@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/ps_mem.h"
 #include "offload/arena.h"
+#include "offload/ps_numa.h"
 #include "ps_cmocka.h"
+#include <numaif.h>
+#include <sys/mman.h>
 
 struct want {
     const char *name;
@@ -70,6 +73,48 @@ static void what_does_not_fit_is_told(void **state)
     assert_err(ps_arena_open(&(struct ps_arena_cfg) { .bytes = UINT64_MAX }, &a, &dt), EINVAL);
 }
 
+/* Memory of somebody else is cut up and nothing else: here it cannot even be touched. */
+static void over_memory_of_others(void **state)
+{
+    enum { BYTES = 64 << 10 };
+    struct ps_detail dt = { { 0 } };
+    struct ps_arena *a = NULL;
+    void *p = NULL, *q = NULL,
+         *none = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *base = (uint8_t *) none + 256;
+    assert_true(none != MAP_FAILED);
+    struct ps_arena_cfg cfg = { .bytes = BYTES - 256, .base = base, .populate = true };
+    assert_ok_dt(ps_arena_open(&cfg, &a, &dt), &dt);
+    assert_ok(ps_arena_alloc(a, "one", 1, 100, 64, &p, &dt));
+    assert_ok(ps_arena_alloc(a, "two", 2, 4096, 4096, &q, &dt));
+    assert_true(p == base && q == base + 4096 && ps_arena_base(a) == base);
+    assert_err(ps_arena_alloc(a, "three", 1, BYTES, 1, &p, &dt), PS_EBUDGET);
+    ps_arena_close(a);
+    assert_int_equal(mprotect(none, BYTES, PROT_READ), 0); /* it is still there */
+    assert_int_equal(munmap(none, BYTES), 0);
+    cfg.bytes = 0;
+    assert_err(ps_arena_open(&cfg, &a, &dt), EINVAL);
+}
+
+static void preferred_node(void **state)
+{
+    enum { BYTES = 8 << 20 };
+    int mode = -1;
+    void *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    assert_false(ps_numa_prefer(p, BYTES, -1) || ps_numa_prefer(p, BYTES, (int) ps_numa_nodes()));
+    if (ps_numa_prefer(p, BYTES, 0)) {
+        assert_int_equal(get_mempolicy(&mode, NULL, 0, p, MPOL_F_ADDR), 0);
+        assert_int_equal(mode, MPOL_PREFERRED);
+    } else {
+        print_message("no NUMA here\n");
+    }
+    assert_int_equal(munmap(p, BYTES), 0);
+    ps_auto_arena struct ps_arena *a = NULL; /* of a device that is not there: as without */
+    assert_ok(ps_arena_open(&(struct ps_arena_cfg) { .bytes = BYTES, .near_pci = "ffff:ff:1f.0" },
+                            &a, NULL));
+}
+
 static void numa_nodes(void **state)
 {
     struct ps_arena *a = NULL;
@@ -114,6 +159,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measured_equals_real),
         cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(over_memory_of_others),
+        cmocka_unit_test(preferred_node),
         cmocka_unit_test(numa_nodes),
         cmocka_unit_test(open_survives_oom),
     };

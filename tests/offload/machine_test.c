@@ -4,6 +4,7 @@
 #include "offload/doctor.h"
 #include "offload/machine.h"
 #include "offload/probe.h"
+#include "offload/ps_numa.h"
 #include "ps_cmocka.h"
 #include <dirent.h>
 #include <ftw.h>
@@ -193,13 +194,25 @@ static void doctor(void **state)
     assert_null(g);
 }
 
+static void node_of_a_device(void **state)
+{
+    put("/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
+    put("/sys/bus/pci/devices/0000:3c:00.0/numa_node", "-1\n");
+    put("/sys/bus/pci/devices/0000:3d:00.0/numa_node", "x\n");
+    assert_int_equal(ps_numa_node_of(root, "0000:3b:00.0"), 1);
+    assert_int_equal(ps_numa_node_of(root, "0000:3c:00.0"), -1);
+    assert_int_equal(ps_numa_node_of(root, "0000:3d:00.0"), -1);
+    assert_int_equal(ps_numa_node_of(root, "0000:3e:00.0"), -1);
+    assert_int_equal(ps_numa_node_of(root, ""), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_groups),    cmocka_unit_test(version_2),
         cmocka_unit_test(version_1),    cmocka_unit_test(hostile_files),
         cmocka_unit_test(this_machine), cmocka_unit_test(probes),
-        cmocka_unit_test(doctor),
+        cmocka_unit_test(doctor),       cmocka_unit_test(node_of_a_device),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
