@@ -54,6 +54,8 @@ struct ps_linear {
     enum ps_dtype wtype;
     enum ps_act act;
     bool
+        exact; /* x goes into the product as it is, also where a row would round it to the weights' type (CUDA) */
+    bool
         odd; /* rows that sum wider than f32 round y to odd: rounded once more, to f16, it is as if rounded once */
 };
 

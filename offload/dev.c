@@ -47,6 +47,7 @@ static int submit(struct ps_dev *d, enum ps_q q, struct ps_task *t, const struct
     for (unsigned i = 0; i < n_uses; i++)
         if (uses[i].buf) buf_needs(uses[i].buf, uses[i].writes, after, t->why);
     t->tag = d->tag;
+    t->counted = d->counted;
     int r = d->ops->start(d, q, t, after);
     if (r < 0) return r;
     d->submitted[q]++;

@@ -80,6 +80,7 @@ struct ps_task {
     struct ps_cost cost;      /* of a kernel; of a move, bytes = the rectangle's */
     enum ps_kind kind;        /* of the buffer moved */
     uint8_t why[PS_Q__COUNT]; /* enum ps_kind of the buffer that after[q] comes from */
+    bool counted;             /* ps_dev's */
     uint32_t tag; /* the caller's: shown in traces and errors (layer << 16 | micro-batch) */
 };
 
@@ -117,6 +118,7 @@ struct ps_dev { /* first member of every implementation's struct */
     const struct ps_dev_ops *ops;
     uint64_t submitted[PS_Q__COUNT];
     uint32_t tag;        /* given to the tasks that follow */
+    bool counted;        /* likewise: what they ask of CUDA is counted apart */
     uint32_t align;      /* of the disk side of moves: the store's; 0 = any */
     enum ps_where where; /* of what COMPUTE's kernels work on: PS_HOST or PS_GPU */
     enum ps_place place; /* of COMPUTE's kernels; HOST's are the host's on every device */

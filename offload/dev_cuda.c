@@ -141,7 +141,9 @@ static int issue(struct cuda *g, enum ps_q q, const struct ps_slot *t, uint64_t 
     const uint64_t i = k % g->cpu.cfg.queue_len;
     int r = order(g, q, t);
     if (!r) r = g->api->event_put(&s->s, s->begin[i]);
+    const uint64_t before = s->s.launches + s->s.calls;
     if (!r) r = work(g, q, &t->task);
+    if (t->task.counted) s->counts.counted += s->s.launches + s->s.calls - before;
     if (!r) r = g->api->event_put(&s->s, s->end[i]);
     s->counts.events += 2;
     return r;
@@ -400,6 +402,7 @@ void ps_dev_cuda_counts(struct ps_dev *d, struct ps_dev_cuda_counts *ret)
         const struct gpu_queue *s = &g->queue[q];
         ret->launches += s->s.launches;
         ret->calls += s->s.calls;
+        ret->counted += s->counts.counted;
         ret->copies += s->counts.copies;
         ret->events += s->counts.events;
         ret->waits += s->counts.waits;

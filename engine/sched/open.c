@@ -53,6 +53,18 @@ static int open_store(struct ps_opened *x)
     return r;
 }
 
+/* What the GPU copies, reads and writes of the host's memory. */
+static int pin(struct ps_opened *x)
+{
+    struct ps_sched *s = &x->s;
+    const struct ps_pinned_range front = { s->host_mem, PS_ROUND_UP(s->l.pinned_bytes, 4096) };
+    struct ps_detail why;
+    int r = ps_pinned_open(s->cfg->cuda, &front, 1, UINT64_MAX, &x->pinned, &why);
+    if (r < 0) return ps_fail(s->dt, r, "pinned memory: %s", ps_err_str(r));
+    s->stats.pinned_bytes = ps_pinned_bytes(x->pinned);
+    return s->stats.pinned_bytes < front.bytes ? ps_fail(s->dt, -PS_EPIN, "%s", why.text) : 0;
+}
+
 /* Memory of the GPU is the device's, cut up here; a mapping stands for it where there is no GPU behind the plan (sim, tests). */
 static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
 {
@@ -68,6 +80,9 @@ static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
         struct ps_dev_cuda_cfg cuda = { .api = c->cuda,
                                         .mem_bytes = s->d->gpu_mem_bytes,
                                         .scratch_bytes = s->d->gpu_scratch_bytes };
+        r = pin(x);
+        if (r < 0) return r;
+        cuda.pinned = x->pinned;
         r = ps_dev_cuda_open(cfg, &cuda, &s->dev, s->dt);
         if (r < 0) return r;
         mem.base = ps_dev_cuda_mem(s->dev);
@@ -147,6 +162,7 @@ void ps_close_run(struct ps_opened *x)
     x->store = ps_store_close(x->store);
     if (x->offload_fd >= 0) (void) close(x->offload_fd);
     free(x->offload_name);
+    ps_pinned_close(x->pinned);
     ps_arena_close(x->gpu);
     ps_arena_close(x->host);
 }

@@ -8,6 +8,7 @@ struct ps_opened {
     struct ps_sched s;
     struct ps_arena *host, *gpu;
     struct ps_store *store;
+    struct ps_pinned *pinned;
     int offload_fd; /* -1: there is none */
     char offload_as[32], *offload_name;
 };

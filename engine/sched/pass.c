@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sched/sched.h"
+#include <string.h>
 
 float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
 {
@@ -17,17 +18,32 @@ struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_
     return a == PS_A_O && p->twin ? &s->o2 : &s->act[a];
 }
 
-/* A vector of a group (norm, bias) and its buffer; both NULL when the step has none. */
-static struct ps_part vector(struct ps_sched *s, uint32_t group, enum ps_role role)
+/* A vector of a group (norm, bias); p NULL when the step has none. */
+static struct vector {
+    const uint8_t *p;
+    struct ps_buf *buf;
+} vector(struct ps_sched *s, uint32_t group, enum ps_role role)
 {
     const struct ps_packed_tensor *t = role ? ps_weights_tensor(s, group, role) : NULL;
-    return t ? ps_weights_part(s, t, t->first_chunk) : (struct ps_part) { 0 };
+    if (!t) return (struct vector) { 0 };
+    struct ps_part part = ps_weights_part(s, t, t->first_chunk);
+    return (struct vector) { part.p, part.uses[0].buf };
+}
+
+/* With the buffers of the part's chunks in front. */
+static int run_part(struct ps_sched *s, enum ps_op op, const void *args, const struct ps_part *part,
+                    const struct ps_use *more, unsigned n_more)
+{
+    struct ps_use uses[PS_PART_CHUNKS + 4];
+    memcpy(uses, part->uses, part->chunks * sizeof *uses);
+    memcpy(uses + part->chunks, more, n_more * sizeof *uses);
+    return ps_dev_run(s->dev, PS_Q_COMPUTE, op, args, uses, part->chunks + n_more);
 }
 
 static int step_norm(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p,
                      uint32_t group)
 {
-    struct ps_part w = vector(s, group, t->w), b = vector(s, group, t->b);
+    struct vector w = vector(s, group, t->w), b = vector(s, group, t->b);
     uint32_t cols = ps_actv_width(s->shape, t->in);
     struct ps_layernorm args = { .y = ps_pass_act(s, p, t->out),
                                  .x = ps_pass_act(s, p, t->in),
@@ -46,17 +62,18 @@ static int step_norm(struct ps_sched *s, const struct ps_step *t, const struct p
     return ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_layernorm, &args, uses, 4);
 }
 
-/* One task per chunk of the matrix: the first can start while the last is still on its way. */
+/* One task per chunk of the matrix, or piece of several: the first can start while the last is still on its way. */
 static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p,
                        uint32_t group)
 {
     const struct ps_packed_tensor *w = ps_weights_tensor(s, group, t->w);
-    struct ps_part bias = vector(s, group, t->b);
+    struct vector bias = vector(s, group, t->b);
     const float *res = ps_pass_act(s, p, t->residual);
     float *out = ps_pass_act(s, p, t->out);
     uint32_t ldy = ps_actv_width(s->shape, t->out);
-    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks; c++) {
-        struct ps_part part = ps_weights_part(s, w, c);
+    struct ps_part part;
+    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks; c += part.chunks) {
+        part = ps_weights_part(s, w, c);
         struct ps_linear args = { .y = out + part.row0,
                                   .x = ps_pass_act(s, p, t->in),
                                   .w = part.p,
@@ -71,13 +88,13 @@ static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct
                                   .ldr = ldy,
                                   .wtype = w->dtype,
                                   .act = t->act,
+                                  .exact = s->d->kv_type == PS_F32, /* for checking */
                                   .odd = t->out == PS_A_K || t->out == PS_A_V };
-        struct ps_use uses[] = { { part.buf, false },
-                                 { bias.buf, false },
-                                 { ps_pass_buf(s, p, t->in), false },
-                                 { ps_pass_buf(s, p, t->residual), false },
-                                 { ps_pass_buf(s, p, t->out), true } };
-        int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_linear, &args, uses, 5);
+        struct ps_use uses[4] = { { bias.buf, false },
+                                  { ps_pass_buf(s, p, t->in), false },
+                                  { ps_pass_buf(s, p, t->residual), false },
+                                  { ps_pass_buf(s, p, t->out), true } };
+        int r = run_part(s, PS_OP_linear, &args, &part, uses, 4);
         if (r < 0) return r;
     }
     return 0;
@@ -87,8 +104,9 @@ static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct 
 {
     bool tokens = t->op == PS_STEP_TOKENS;
     const struct ps_packed_tensor *w = ps_weights_tensor(s, 0, t->w);
-    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks; c++) {
-        struct ps_part part = ps_weights_part(s, w, c);
+    struct ps_part part;
+    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks; c += part.chunks) {
+        part = ps_weights_part(s, w, c);
         struct ps_embed args = { .y = ps_pass_act(s, p, t->out),
                                  .table = part.p,
                                  .ids = (tokens ? p->ids : p->ids_pos) + p->row0,
@@ -100,10 +118,8 @@ static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct 
                                  .ids_add = tokens ? 0 : s->shape->position_add,
                                  .dtype = w->dtype,
                                  .add = t->add };
-        struct ps_use uses[3] = { { part.buf, false },
-                                  { p->ids_buf, false },
-                                  { ps_pass_buf(s, p, t->out), true } };
-        int r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_embed, &args, uses, 3);
+        struct ps_use uses[2] = { { p->ids_buf, false }, { ps_pass_buf(s, p, t->out), true } };
+        int r = run_part(s, PS_OP_embed, &args, &part, uses, 2);
         if (r < 0) return r;
     }
     return 0;
@@ -113,10 +129,12 @@ static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct 
 static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from, unsigned to,
                  const struct ps_pass *p, uint32_t group)
 {
+    const struct ps_mb *b = &s->mb[p->mb];
+    int r = 0;
     s->dev->tag = group << 16 | p->mb;
-    for (unsigned i = from; i < to; i++) {
+    s->dev->counted = list == &s->layer && b->n_decode == b->n_rows;
+    for (unsigned i = from; i < to && !r; i++) {
         const struct ps_step *t = &list->s[i];
-        int r = 0;
         switch (t->op) {
         case PS_STEP_TOKENS:
         case PS_STEP_POSITIONS: r = step_embed(s, t, p); break;
@@ -124,9 +142,9 @@ static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from,
         case PS_STEP_LINEAR: r = step_linear(s, t, p, group); break;
         case PS_STEP_ATTENTION: r = ps_attention(s, p); break;
         }
-        if (r < 0) return r;
     }
-    return 0;
+    s->dev->counted = false;
+    return r;
 }
 
 int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
@@ -214,6 +232,7 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
         ps_kv_skip(s, layer, k);
         return ps_weights_spread(s, k, s->plan->micro_batches);
     }
+    s->stats.decode_passes += b->n_decode == b->n_rows;
     int r = s->waits && s->waiting.mb == k ? ps_pass_finish(s) : 0;
     if (!r) r = ps_hidden_acquire(s, k, false, &p);
     if (!r) r = ps_kv_acquire(s, layer, k, &p);

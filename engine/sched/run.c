@@ -167,6 +167,10 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
     if (r >= 0) x->s.stats.load_s = cfg->sim ? clock_s(&x->s) : (double) (ps_now_ns() - t0) * 1e-9;
     if (r >= 0) r = run_sweeps(&x->s);
     r = explain(&x->s, r);
+    if (r >= 0 && x->pinned) {
+        ps_dev_cuda_counts(x->s.dev, &x->s.stats.gpu);
+        x->s.stats.decode_launches = x->s.stats.gpu.counted;
+    }
     if (x->s.dev) ps_dev_stats_get(x->s.dev, &x->s.stats.dev);
     *ret = x->s.stats;
     ps_close_run(x);

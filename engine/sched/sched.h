@@ -152,11 +152,12 @@ int ps_weights_spread(struct ps_sched *s, uint32_t part, uint32_t parts) ps_must
 void ps_weights_end(struct ps_sched *s, uint32_t group);
 const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
                                                  enum ps_role role);
-/* Where tensor t's part in chunk c lies: *ret_p, its buffer, and which rows. */
+/* Where tensor t's part in chunk c lies, and in those behind it that lie in one piece with it (on a GPU), and which rows. */
+enum { PS_PART_CHUNKS = 64 };
 struct ps_part {
     const uint8_t *p;
-    struct ps_buf *buf;
-    uint32_t row0, rows;
+    uint32_t row0, rows, chunks;
+    struct ps_use uses[PS_PART_CHUNKS]; /* their buffers, read; the rest is empty */
 };
 struct ps_part ps_weights_part(struct ps_sched *s, const struct ps_packed_tensor *t, uint32_t c);
 

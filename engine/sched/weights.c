@@ -236,13 +236,22 @@ struct ps_part ps_weights_part(struct ps_sched *s, const struct ps_packed_tensor
 {
     const struct ps_chunk *k = &s->m->chunks[c];
     struct ps_buf *b = chunk_place(s, c);
-    struct ps_part part = { .buf = b, .rows = t->t.rows };
+    struct ps_part part = { .chunks = 1, .rows = t->t.rows };
+    part.uses[0] = (struct ps_use) { b, false };
     if (k->n_tensors > 1 || k->rows == 0) {
         part.p = (const uint8_t *) b->p + (t->off - k->off);
-    } else {
-        part.p = b->p;
-        part.row0 = k->row0;
-        part.rows = k->rows;
+        return part;
+    }
+    part.p = b->p;
+    part.row0 = k->row0;
+    part.rows = k->rows;
+    /* A launch costs more than waiting for what is on its way; on the host the first chunk is not to wait for the last. */
+    const uint64_t row = t->bytes / t->t.rows;
+    while (s->d->gpu && part.chunks < PS_PART_CHUNKS && ++c < t->first_chunk + t->n_chunks) {
+        b = chunk_place(s, c);
+        if (b->p != part.p + part.rows * row) break;
+        part.uses[part.chunks++] = (struct ps_use) { b, false };
+        part.rows += s->m->chunks[c].rows;
     }
     return part;
 }

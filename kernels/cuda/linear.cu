@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* linear. Activations are f32. Three ways, by the number of rows:
+/* linear. Activations are f32. Three ways, by the number of rows (`exact` goes the first):
  *
  * Up to FEW: own kernel, one launch. A warp makes two or four columns, its lanes lie along k, 16 bytes of weights a load; x is shared in blocks
  * of k. Weights are widened and everything is summed in f32: nothing is rounded but the result.
@@ -159,7 +159,7 @@ enum way { OWN, TENSOR, LIBRARY };
  * of rows. sm is 0 where it is not known: then it is LIBRARY if it may be. */
 static way way_of(const ps_linear *a, uint32_t sm)
 {
-    if (a->m <= FEW || (a->wtype == PS_BF16 && sm && sm < 80)) return OWN;
+    if (a->m <= FEW || a->exact || (a->wtype == PS_BF16 && sm && sm < 80)) return OWN;
     if (a->wtype != PS_F32 && a->m <= PS_LINEAR_TILE_ROWS) return TENSOR;
     return a->act == PS_ACT_RELU && a->residual ? OWN : LIBRARY;
 }
