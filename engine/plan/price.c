@@ -1,20 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a candidate costs, in closed form: how many sweeps the job takes, and how long each link is busy in one. */
 #include "engine/plan/shape_plan.h"
+#include <math.h>
 
 static double or_guess(double known, double guess) { return known > 0 ? known : guess; }
 
-/* A sweep in the middle of the job. */
+/* What a sweep has to do. */
 struct work {
-    double sweeps, live; /* sequences under way */
-    double rows, prompts,
-        ended;       /* in a sweep: rows, prompt tokens of them, sequences that begin and end */
-    double kv;       /* bytes that attention reads */
+    double live;     /* sequences under way */
+    double rows;     /* those of prompts included */
+    double ended;    /* prompts that end in it */
+    double kv;       /* bytes that decode attention reads */
     double token_kv; /* bytes of one token's, in all layers */
     double kept;     /* entries of a sequence at its end */
 };
 
-static struct work work_of(const struct ps_plan_req *req, const struct ps_plan *p)
+/* Sequences of about the same length begin together and end together: some sweeps have as many prompt tokens as may be, the others have
+ * none, and what is slow in the ones is not hidden behind what is slow in the others. Without a GPU nearly all is the cores' work, and the
+ * mean will do. */
+struct job {
+    double fills, others; /* sweeps */
+    struct work fill, other, mean;
+};
+
+static struct job job_of(const struct ps_plan_req *req, const struct ps_plan *p)
 {
     const struct ps_shape *s = &req->model->shape;
     const struct ps_job_stats *j = &req->job;
@@ -30,17 +39,19 @@ static struct work work_of(const struct ps_plan_req *req, const struct ps_plan *
     }
     struct work w = { .live = slots < room ? slots : room, .kept = entries };
     if (w.live > n) w.live = n;
-    double fills = n * prompt / p->prefill_tokens;
-    w.sweeps = n * (gen > 1 ? gen : 1) / w.live;
-    if (fills > w.sweeps) w.sweeps = fills;
-    w.sweeps += w.live * prompt / p->prefill_tokens;
-    w.rows = n * (prompt + gen) / w.sweeps;
-    w.prompts = n * prompt / w.sweeps;
-    w.ended = n / w.sweeps;
+    double fills = n * prompt / p->prefill_tokens, sweeps = n * (gen > 1 ? gen : 1) / w.live;
+    if (fills > sweeps) sweeps = fills;
+    sweeps += w.live * prompt / p->prefill_tokens;
+    if (fills < 1) fills = sweeps < 1 ? sweeps : 1;
     w.token_kv =
         s->layers * (double) ps_slab_kv_bytes(s->kv_heads, s->head_dim, p->detail->kv_type, 1);
     w.kv = w.live * w.token_kv * (all ? prompt + gen / 2 : entries);
-    return w;
+    w.rows = n * gen / sweeps;
+    struct job r = { fills, sweeps - fills, w, w, w };
+    r.mean.rows += n * prompt / sweeps;
+    r.fill.rows += n * prompt / fills;
+    r.fill.ended = n / fills;
+    return r;
 }
 
 static double share(const uint64_t b[PS_TIER__COUNT], enum ps_tier t)
@@ -62,7 +73,7 @@ static double disk_s(const struct ps_plan_req *req, const struct ps_plan *p, con
 
 static double more(double a, double b) { return a > b ? a : b; }
 
-static double flops(const struct ps_plan_req *req)
+static double row_flops(const struct ps_plan_req *req)
 {
     return 2 * (double) req->model->weight_bytes / (double) ps_dtype_bytes(req->model->dtype);
 }
@@ -82,12 +93,12 @@ static double sweep_s(const struct ps_plan_req *req, const struct ps_plan *p, co
 {
     double dram = or_guess(req->rates.dram, 15e9),
            gemm = or_guess(req->rates.gemm, 50e9 * req->threads);
-    double weights = (double) req->model->weight_bytes;
     /* Few rows at a time reach less of the rate: the weights are widened for each lot of rows anew. */
     double lot = w->rows < p->chunk_rows ? w->rows : p->chunk_rows;
     gemm *= lot / (lot + 16.0);
-    double compute = more(w->rows * flops(req) / gemm, weights / dram) +
-                     w->kv * (1 + share(p->kv_bytes, PS_TIER_DISK)) / dram;
+    double compute =
+        more(w->rows * row_flops(req) / gemm, (double) req->model->weight_bytes / dram) +
+        w->kv * (1 + share(p->kv_bytes, PS_TIER_DISK)) / dram;
     double turns = 200e-6 + 150e-6 * req->model->shape.layers * p->micro_batches;
     return together((const double[]) { disk_s(req, p, w), compute }, 2) + turns;
 }
@@ -106,6 +117,24 @@ static void bus(const struct ps_plan_req *req, const struct ps_plan *p, const st
     *ret_down = (w->live + w->ended * w->kept) * w->token_kv * off_gpu + hidden + asked;
 }
 
+/* Lots of rows that a micro-batch goes through the weights in. */
+static double lots(const struct ps_plan *p, const struct work *w)
+{
+    return ceil(w->rows / p->micro_batches / p->chunk_rows);
+}
+
+/* All linears. Each lot reads the weights, and takes as long as if it had some rows more, which are lost to getting them ready. */
+static double linear_s(const struct ps_plan_req *req, const struct ps_plan *p, const struct work *w,
+                       double gemm, double hbm)
+{
+    const double some = 64, row = row_flops(req) / gemm,
+                 weights = (double) req->model->weight_bytes / hbm,
+                 mbs = w->rows < p->micro_batches ? w->rows : p->micro_batches,
+                 full = lots(p, w) - 1, rest = w->rows / mbs - full * p->chunk_rows;
+    return mbs * (full * more((p->chunk_rows + some) * row, weights) +
+                  more((rest + some) * row, weights));
+}
+
 static double gpu_sweep_s(const struct ps_plan_req *req, const struct ps_plan *p,
                           const struct work *w)
 {
@@ -116,14 +145,11 @@ static double gpu_sweep_s(const struct ps_plan_req *req, const struct ps_plan *p
            down_rate = or_guess(g->d2h, 12e9);
     double far = (double) p->host_slabs / ((double) s->layers * p->micro_batches), up, down;
     bus(req, p, w, far, &up, &down);
-    double lot = w->rows < p->chunk_rows ? w->rows : p->chunk_rows;
-    gemm *= lot / (lot + 64.0);
-    double gpu = more(w->rows * flops(req) / gemm, (double) req->model->weight_bytes / hbm) +
-                 w->kv * (1 - far) / hbm;
+    double gpu = linear_s(req, p, w, gemm, hbm) + w->kv * (1 - far) / hbm;
     double host = w->kv * far / dram;
     if (!p->detail->weights_pinned) host += 2 * (double) p->weight_bytes[PS_TIER_HOST] / dram;
-    /* One pass waits for its attention; of two, one computes meanwhile. */
-    double both = p->detail->passes > 1 ? more(gpu, host) : gpu + host;
+    /* One pass waits for its attention; of two, one computes meanwhile, unless a micro-batch has more rows than go at once. */
+    double both = p->detail->passes > 1 && lots(p, w) <= 1 ? more(gpu, host) : gpu + host;
     /* A group's chunks come while the one before it is computed, as far as the ring has room for them beside that one's, which stay
      * until its last micro-batch. */
     double beside = p->prefetch + 1.0 / p->micro_batches;
@@ -135,6 +161,7 @@ static double gpu_sweep_s(const struct ps_plan_req *req, const struct ps_plan *p
 
 double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p)
 {
-    const struct work w = work_of(req, p);
-    return w.sweeps * (p->detail->gpu ? gpu_sweep_s(req, p, &w) : sweep_s(req, p, &w));
+    const struct job j = job_of(req, p);
+    if (!p->detail->gpu) return (j.fills + j.others) * sweep_s(req, p, &j.mean);
+    return j.fills * gpu_sweep_s(req, p, &j.fill) + j.others * gpu_sweep_s(req, p, &j.other);
 }

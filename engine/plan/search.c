@@ -11,7 +11,8 @@ static const uint32_t batch_grid[] = {
 static const uint32_t mb_grid[] = { 1, 2, 4, 8, 16 };
 static const uint32_t log_grid[] = { 4, 8, 16 };
 static const uint32_t prompt_grid[] = { 0, 1024, 4096, 16384 }; /* 0: the longest prompt alone */
-static const uint32_t rows_grid[] = { 512, 64 };
+static const uint32_t rows_grid[] = { 64, 512, 2048 };
+enum { ROWS_WITHOUT_GPU = 2 };
 static const uint32_t prefetch_grid[] = { 2, 1, 0 };
 static const struct ps_shares kv_grid[] = { { { 0, 100, 0 } }, { { 0, 50, 50 } }, { { 0, 0, 100 } },
                                             { { 100, 0, 0 } }, { { 75, 25, 0 } }, { { 50, 50, 0 } },
@@ -189,7 +190,7 @@ static int try_least(struct search *s, struct ps_candidate c)
 {
     const struct ps_plan_req *q = s->req;
     c.prompt_tokens = prompt_cap(q, q->prefill_tokens);
-    c.chunk_rows = rows_grid[PS_ARRAY_LEN(rows_grid) - 1];
+    c.chunk_rows = rows_grid[0];
     c.prefetch = q->prefetch;
     c.log_steps = log_grid[0];
     return try_one(s, c);
@@ -224,9 +225,10 @@ static int search_rest(struct search *s, struct ps_candidate c)
     const struct grid prompt = GRID(q->prefill_tokens, prompt_grid),
                       ahead = GRID(q->prefetch, prefetch_grid);
     const bool disk = on_disk(&c.kv) || on_disk(&c.hidden);
-    for (size_t i = 0; i < prompt.n * PS_ARRAY_LEN(rows_grid); i++) {
-        c.prompt_tokens = prompt_cap(q, prompt.v[i / PS_ARRAY_LEN(rows_grid)]);
-        c.chunk_rows = rows_grid[i % PS_ARRAY_LEN(rows_grid)];
+    const size_t rows = q->gpu.mem_bytes ? PS_ARRAY_LEN(rows_grid) : ROWS_WITHOUT_GPU;
+    for (size_t i = 0; i < prompt.n * rows; i++) {
+        c.prompt_tokens = prompt_cap(q, prompt.v[i / rows]);
+        c.chunk_rows = rows_grid[rows - 1 - i % rows];
         for (size_t j = 0; j < (disk ? PS_ARRAY_LEN(log_grid) : 1); j++)
             for (size_t k = 0; k < ahead.n; k++) {
                 c.log_steps = log_grid[j];
