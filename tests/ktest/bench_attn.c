@@ -84,6 +84,7 @@ static void decode_bench(struct kt *kt, const struct decode_dims *b)
     struct ps_attn_decode *h2o = kt_big(kt, b->layers * sizeof *h2o);
     struct ps_attn_decode *full = kt_big(kt, b->layers * sizeof *full);
     const void **args = kt_big(kt, b->layers * sizeof *args);
+    const void **full_args = kt_big(kt, b->layers * sizeof *full_args);
     for (uint32_t l = 0; l < b->layers; l++) {
         struct ps_decode_row *rows = decode_rows(kt, b),
                              *plain = kt_big(kt, b->rows * sizeof *plain);
@@ -103,12 +104,13 @@ static void decode_bench(struct kt *kt, const struct decode_dims *b)
         full[l] = h2o[l];
         full[l].rows = plain;
         args[l] = &h2o[l];
+        full_args[l] = &full[l];
     }
     struct full_peer peer = { .kt = kt, .layers = full };
     peer.k = ps_kern_pick(PS_OP_attn_decode, PS_PLACE_HOST, kt->cpu, &full[0]);
     peer.scratch_bytes = (ps_op_scratch(PS_OP_attn_decode, &full[0]) + 4095) & ~(size_t) 4095;
     peer.scratch = kt_big(kt, peer.scratch_bytes * kt_threads(kt));
-    const struct kt_peer peers[] = { { "full", full_run, &peer } };
+    const struct kt_peer peers[] = { { "full", full_run, &peer, full_args } };
     kt_bench(kt,
              &(struct kt_bench) { .op = PS_OP_attn_decode,
                                   .args = args,
@@ -121,6 +123,12 @@ static void decode_bench(struct kt *kt, const struct decode_dims *b)
 void bench_attn_decode(struct kt *kt)
 {
     const uint32_t scale = kt_slow_bench(kt) ? 1 : 3; /* 1.6 GB, or a third of it */
+    const unsigned *d = kt_dims(kt);
+    if (d) {
+        decode_bench(kt, &(struct decode_dims) { d[2], 4, d[0], d[1], 1 });
+        return;
+    }
+    if (kt_on_gpu(kt)) decode_bench(kt, &(struct decode_dims) { 128, 56, 64, 512, 1 }); /* 0.9 GB */
     decode_bench(kt, &(struct decode_dims) { 64, 16, 32, 1024, 12 / scale });
     decode_bench(kt, &(struct decode_dims) { 128, 16, 32, 1024, 6 / scale });
 }
@@ -167,6 +175,12 @@ static void prompt_bench(struct kt *kt, uint32_t d, uint32_t heads, uint32_t n_s
 
 void bench_attn_prompt(struct kt *kt)
 {
+    const unsigned *d = kt_dims(kt);
+    if (d) {
+        prompt_bench(kt, d[2], 4, d[0], d[1]);
+        return;
+    }
+    if (kt_on_gpu(kt)) prompt_bench(kt, 128, 56, 8, 512);
     prompt_bench(kt, 64, 8, 2, 512);
     prompt_bench(kt, 64, 4, 1, 2048);
     prompt_bench(kt, 80, 8, 2, 512);

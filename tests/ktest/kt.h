@@ -37,7 +37,7 @@ struct kt {
     struct kt_buf buf[KT_BUF_MAX];
     unsigned n_buf;
     struct {
-        void *p;
+        void *p, *gpu; /* its copy on the GPU, made when a row there first needs it */
         size_t bytes;
     } big[KT_BIG_MAX];
     unsigned n_big;
@@ -48,7 +48,7 @@ struct kt {
     struct kt_pool *pool;
     const struct ps_cuda_api *cuda; /* NULL: no CUDA rows are run */
     struct ps_cuda_stream stream;
-    double floor_flops, floor_bytes; /* per ns, best seen in this run */
+    double floor_flops, floor_bytes; /* per ns: best seen in this run, or --limits */
 };
 
 /* kt_buf.c */
@@ -60,6 +60,7 @@ void kt_bufs_protect(struct kt *kt, int prot); /* of the inputs */
 void kt_bufs_reset(struct kt *kt);             /* poison outputs, restore in/outs */
 bool kt_canaries_ok(const struct kt *kt);
 void kt_big_free(struct kt *kt);
+void kt_big_pop(struct kt *kt); /* the last one */
 
 /* kt_run.c */
 bool kt_usable(const struct kt *kt, const struct ps_kern *k);
@@ -71,6 +72,10 @@ void kt_cuda_close(struct kt *kt);
 /* 0 or the row's error, its kernels' included. */
 int kt_cuda_run(struct kt *kt, const struct ps_kern *k, const void *args, struct kt_buf *scratch,
                 const char **ret_why);
+/* ns of one pass of a row over args[0..n), which point into kt_big() memory, as scratch does. */
+double kt_cuda_pass(struct kt *kt, const struct ps_kern *k, const void *const *args, unsigned n,
+                    void *scratch);
+void kt_cuda_forget(struct kt *kt, unsigned big); /* its copy: it is old, or no longer needed */
 
 /* kt_pool.c: runs fn(ud, worker) on `threads` threads, the caller being worker 0. */
 struct kt_pool *kt_pool_open(unsigned threads);

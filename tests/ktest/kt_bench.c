@@ -14,6 +14,7 @@ enum { CAND_MAX = 16, SAMPLES_MIN = 5, SAMPLES_MAX = 25 };
 
 unsigned kt_threads(const struct kt *kt) { return kt->bench.threads; }
 const unsigned *kt_dims(const struct kt *kt) { return kt->bench.dims[0] ? kt->bench.dims : NULL; }
+bool kt_on_gpu(const struct kt *kt) { return kt->cuda != NULL; }
 unsigned kt_sets(const struct kt *kt) { return kt->bench.sets; }
 bool kt_slow_bench(const struct kt *kt) { return kt->bench.full; }
 bool kt_wants_shape(const struct kt *kt, const char *shape)
@@ -58,8 +59,9 @@ static void work_some(void *ud, unsigned worker)
 
 struct cand {
     const char *name;
-    const struct ps_kern *k; /* a row, or */
+    const struct ps_kern *k; /* NULL for a peer that is another library's */
     const struct kt_peer *peer;
+    const void *const *args;
     double s[SAMPLES_MAX];
     double med, mad, best;
 };
@@ -67,6 +69,7 @@ struct cand {
 static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c, char *scratch,
                    size_t scratch_bytes)
 {
+    if (kt->cuda) return kt_cuda_pass(kt, c->k, c->args, b->n_args, scratch) / b->n_args;
     const uint64_t t0 = kt_now_ns();
     for (unsigned i = 0; i < b->n_args; i++) {
         if (c->peer) {
@@ -93,7 +96,7 @@ static void settle(struct kt *kt, const struct kt_bench *b, const struct cand *c
 {
     enum { SLEEP_MS = 60, WARM_MS = 40 };
     const struct timespec ts = { .tv_nsec = SLEEP_MS * 1000 * 1000 };
-    if (kt->bench.cpu_time) return;
+    if (kt->bench.cpu_time || kt->cuda) return;
     nanosleep(&ts, NULL);
     const uint64_t until = kt_now_ns() + WARM_MS * 1000000u;
     do {
@@ -139,8 +142,9 @@ void kt_bench_open(struct kt *kt)
 {
     if (kt->bench.cpu_time) bench_clock = CLOCK_PROCESS_CPUTIME_ID;
     kt->pool = kt_pool_open(kt->bench.threads);
-    memset(kt_big(kt, READ_BYTES), 1, READ_BYTES);
-    for (int i = 0; i < 3; i++) {
+    const size_t bytes = kt->cuda ? 1 : READ_BYTES;
+    memset(kt_big(kt, bytes), 1, bytes);
+    for (int i = 0; i < 3 && !kt->cuda; i++) {
         measure_fma(kt);
         for (unsigned w = 0; w < KT_READ_WAYS; w++) (void) measure_read(kt, w);
     }
@@ -164,7 +168,7 @@ void kt_bench_close(struct kt *kt)
         fprintf(kt->bench.json, "\n]\n");
         fclose(kt->bench.json);
     }
-    while (kt->n_big) free(kt->big[--kt->n_big].p);
+    while (kt->n_big) kt_big_pop(kt);
 }
 
 /* One record per peer, or one without. */
@@ -195,7 +199,7 @@ static void report(struct kt *kt, const struct kt_bench *b, const char *shape, c
                "of floor",
                c[i].name, shape, c[i].med, 100 * c[i].mad / c[i].med, c[i].best,
                cost.flops / c[i].med, cost.bytes / c[i].med, 100 * share);
-        for (unsigned j = 0; j < n && c[i].k; j++)
+        for (unsigned j = 0; j < n && !c[i].peer; j++)
             if (c[j].peer) printf("  %.3f x %s", c[j].med / c[i].med, c[j].name);
         if (read_beside > 0)
             printf("  %.0f%% of reading beside it", 100 * cost.bytes / c[i].med / read_beside);
@@ -214,7 +218,9 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
     char shape[96];
     struct cand c[CAND_MAX] = { 0 };
     unsigned n = 0, samples = 0;
-    const struct ps_kern *k, *best = ps_kern_pick(b->op, PS_PLACE_HOST, kt->cpu, b->args[0]);
+    const enum ps_place place = kt->cuda ? PS_PLACE_CUDA : PS_PLACE_HOST;
+    const uint32_t flags = kt->cuda ? kt->stream.sm : kt->cpu;
+    const struct ps_kern *k, *best = ps_kern_pick(b->op, place, flags, b->args[0]);
     va_list ap;
     va_start(ap, shape_fmt);
     vsnprintf(shape, sizeof shape, shape_fmt, ap);
@@ -222,26 +228,32 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
     if (!kt_wants_shape(kt, shape)) return;
 
     for (size_t row = 0; (k = ps_kern_at(row)) && n < CAND_MAX; row++) {
-        if (k->op != b->op || k->place != PS_PLACE_HOST || !kt_usable(kt, k) ||
+        if (k->op != b->op || k->place != place || !kt_usable(kt, k) ||
             fnmatch(kt->var_glob, k->name, 0))
             continue;
         if (k->takes && !k->takes(b->args[0])) continue;
         if (!strcmp(kt->var_glob, "*") && k != best) continue; /* others on request: --variant= */
-        c[n++] = (struct cand) { .name = k->name, .k = k };
+        c[n++] = (struct cand) { .name = k->name, .k = k, .args = b->args };
     }
+    if (kt->cuda && !n) return; /* no row takes these args */
     for (unsigned i = 0; i < b->n_peers && n < CAND_MAX; i++)
-        c[n++] = (struct cand) { .name = b->peers[i].name, .peer = &b->peers[i] };
+        if (!kt->cuda || b->peers[i].args)
+            c[n++] = (struct cand) {
+                .name = b->peers[i].name, .k = best, .peer = &b->peers[i], .args = b->peers[i].args
+            };
     size_t scratch_bytes = 0;
     for (unsigned i = 0; i < b->n_args; i++) {
-        const size_t s = (ps_op_scratch(b->op, b->args[i]) + 4095) & ~(size_t) 4095;
+        const size_t own =
+            kt->cuda ? ps_kern_scratch(c[0].k, b->args[i]) : ps_op_scratch(b->op, b->args[i]);
+        const size_t s = (own + 4095) & ~(size_t) 4095;
         if (s > scratch_bytes) scratch_bytes = s;
     }
     char *scratch = kt_big(kt, scratch_bytes * kt->bench.threads + 4096);
     for (unsigned i = 0; i < n; i++)
         c[i].s[0] = pass(kt, b, &c[i], scratch, scratch_bytes); /* warm */
     const struct ps_cost cost = ps_op_cost(b->op, b->args[0]);
-    const bool memory_bound =
-        4 * cost.bytes / kt->floor_bytes > cost.flops / kt->floor_flops; /* or near it */
+    const bool memory_bound = !kt->cuda && 4 * cost.bytes / kt->floor_bytes >
+                                               cost.flops / kt->floor_flops; /* or near it */
     struct cand read[KT_READ_WAYS] = { 0 }; /* medians per way; the best way counts */
     double read_beside = 0;
     const uint64_t t0 = kt_now_ns();
@@ -253,7 +265,7 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
         }
         for (unsigned w = 0; w < KT_READ_WAYS && memory_bound; w++)
             read[w].s[samples] = measure_read(kt, w);
-        measure_fma(kt);
+        if (!kt->cuda) measure_fma(kt);
         samples++;
     }
     for (unsigned w = 0; w < KT_READ_WAYS; w++) {
@@ -262,5 +274,5 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
     }
     for (unsigned i = 0; i < n; i++) summarize(&c[i], samples);
     report(kt, b, shape, c, n, read_beside);
-    free(kt->big[--kt->n_big].p);
+    kt_big_pop(kt);
 }

@@ -140,10 +140,16 @@ void *kt_big(struct kt *kt, size_t bytes)
     return p;
 }
 
+void kt_big_pop(struct kt *kt)
+{
+    kt_cuda_forget(kt, --kt->n_big);
+    free(kt->big[kt->n_big].p);
+}
+
 /* The first belongs to the floor's measurement. */
 void kt_big_free(struct kt *kt)
 {
-    while (kt->n_big > 1) free(kt->big[--kt->n_big].p);
+    while (kt->n_big > 1) kt_big_pop(kt);
 }
 
 void kt_big_fill(struct kt *kt, void *p, enum ps_dtype t, size_t n, float lo, float hi)
@@ -152,6 +158,8 @@ void kt_big_fill(struct kt *kt, void *p, enum ps_dtype t, size_t n, float lo, fl
     enum { BLOCK = 65521 };
     const size_t sz = ps_dtype_bytes(t);
     const size_t first = n < BLOCK ? n : BLOCK;
+    for (unsigned b = 0; b < kt->n_big; b++)
+        if (kt->big[b].p == p) kt_cuda_forget(kt, b);
     for (size_t i = 0; i < first; i++) ps_dtype_put(t, p, i, kt_uniform(kt, lo, hi));
     for (size_t done = first; done < n;) {
         const size_t step = n - done < done ? n - done : done;

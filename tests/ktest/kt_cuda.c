@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run of a CUDA row: every buffer has a twin in the GPU's memory that ends where the allocation ends (under tests/cudaemu at a page
- * that cannot be touched). Words of the args and of the inputs that point into a buffer are made to point into its twin. */
+ * that cannot be touched; on a GPU compute-sanitizer's memcheck knows). Words of the args and of the inputs that point into a buffer are made to point into its twin. */
 #include "engine/base/ps_err.h"
 #include "kt.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLAS_BYTES = 1 << 20, GRAIN = 256, PAGE = 4096, BOUNCE = 1 << 20 };
+enum { BLAS_BYTES = 32 << 20, GRAIN = 256, PAGE = 4096, BOUNCE = 1 << 20 };
 
 static _Alignas(PAGE) uint8_t bounce[BOUNCE]; /* pinned: what every copy passes through */
 
@@ -147,4 +147,86 @@ int kt_cuda_run(struct kt *kt, const struct ps_kern *k, const void *args, struct
     if (rc >= 0) rc = take_error(kt);
     *ret_why = download(kt, twins);
     return rc;
+}
+
+/* ---- benchmarks: kt_big() memory is copied once, and stays */
+
+void kt_cuda_forget(struct kt *kt, unsigned big)
+{
+    if (kt->big[big].gpu) must(kt, kt->cuda->free(kt->big[big].gpu), "freeing");
+    kt->big[big].gpu = NULL;
+}
+
+/* As translate(). What only looks like a pointer into the heap (0x7f.. in the upper half) is no number in any of our types. */
+static void translate_big(const struct kt *kt, void *p, size_t bytes)
+{
+    uintptr_t lo = UINTPTR_MAX, hi = 0, w;
+    for (unsigned b = 1; b < kt->n_big; b++) {
+        const uintptr_t at = (uintptr_t) kt->big[b].p, end = at + kt->big[b].bytes;
+        if (at < lo) lo = at;
+        if (end > hi) hi = end;
+    }
+    for (size_t i = 0; i + sizeof w <= bytes; i += sizeof w) {
+        memcpy(&w, (uint8_t *) p + i, sizeof w);
+        if (w < lo || w >= hi) continue;
+        for (unsigned b = 1; b < kt->n_big; b++) {
+            const uintptr_t at = (uintptr_t) kt->big[b].p;
+            if (w < at || w >= at + kt->big[b].bytes) continue;
+            w = (uintptr_t) kt->big[b].gpu + (w - at);
+            memcpy((uint8_t *) p + i, &w, sizeof w);
+            break;
+        }
+    }
+}
+
+static void mirror(struct kt *kt)
+{
+    bool old[KT_BIG_MAX];
+    for (unsigned b = 1; b < kt->n_big; b++) {
+        old[b] = kt->big[b].gpu != NULL;
+        if (!old[b]) kt->big[b].gpu = gpu_alloc(kt, kt->big[b].bytes);
+    }
+    for (unsigned b = 1; b < kt->n_big; b++)
+        for (size_t i = 0, n; i < kt->big[b].bytes && !old[b]; i += n) {
+            n = kt->big[b].bytes - i < BOUNCE ? kt->big[b].bytes - i : BOUNCE;
+            memcpy(bounce, (uint8_t *) kt->big[b].p + i, n);
+            translate_big(kt, bounce, n);
+            must(kt, kt->cuda->copy(&kt->stream, (uint8_t *) kt->big[b].gpu + i, bounce, n),
+                 "copy");
+            must(kt, kt->cuda->sync(&kt->stream), "copy");
+        }
+}
+
+double kt_cuda_pass(struct kt *kt, const struct ps_kern *k, const void *const *args, unsigned n,
+                    void *scratch)
+{
+    enum { SHORT_NS = 2000000, REPEATS = 100 };
+    _Alignas(16) uint8_t mine[KT_ARGS_MAX];
+    void *from = NULL, *to = NULL;
+    uint64_t ns = 0;
+    struct ps_span span = { .scratch = scratch, .stream = &kt->stream };
+    mirror(kt);
+    translate_big(kt, &span.scratch, sizeof span.scratch);
+    must(kt, kt->cuda->event_make(&from), "an event");
+    must(kt, kt->cuda->event_make(&to), "an event");
+    /* A short pass says little about itself: as many as fill the time, launched behind each other. */
+    for (unsigned repeats = 1;; repeats = (unsigned) (SHORT_NS / (ns + 1)) + 1) {
+        if (repeats > REPEATS) repeats = REPEATS;
+        must(kt, kt->cuda->event_put(&kt->stream, from), "an event");
+        for (unsigned i = 0; i < n * repeats; i++) {
+            memcpy(mine, args[i % n], ps_op_args_size(k->op));
+            translate_big(kt, mine, ps_op_args_size(k->op));
+            span.end = ps_op_units(k->op, args[i % n]);
+            must(kt, k->run(mine, &span), k->name);
+        }
+        must(kt, kt->cuda->event_put(&kt->stream, to), "an event");
+        must(kt, kt->cuda->event_sync(to), k->name);
+        must(kt, kt->cuda->event_ns(from, to, &ns), "an event");
+        ns /= repeats;
+        if (repeats > 1 || ns >= SHORT_NS) break;
+    }
+    must(kt, take_error(kt), k->name);
+    must(kt, kt->cuda->event_free(from), "an event");
+    must(kt, kt->cuda->event_free(to), "an event");
+    return (double) ns + 1;
 }

@@ -28,9 +28,12 @@ static void usage(void)
     puts("ktest [--list] [--op=GLOB] [--variant=GLOB] [--seed=N] [--cpumask=MASK]\n"
          "      [--bench[=MS]] [--full] [--cpu-time] [--shape=GLOB] [--dims=MxNxK] [--sets=N] "
          "[--threads=N] [--json=FILE]\n"
-         "      [--openblas=LIB] [--mkl=LIB] [--cuda=MODULE]\n"
+         "      [--openblas=LIB] [--mkl=LIB] [--cuda=MODULE] [--limits=GFLOPS,GB_PER_S]\n"
          "Compares every row of the kernel table with the scalar reference; with --bench times "
-         "them instead.");
+         "them instead.\n"
+         "--dims of attention: sequences x entries x head_dim. --bench --cuda times the module's "
+         "rows "
+         "on the GPU and\nwants its limits (bench/gpu.sh measures them).");
 }
 
 /* "--name=VALUE" or "--name VALUE". */
@@ -89,7 +92,13 @@ static int parse(struct kt *kt, uint32_t *seed, int argc, char **argv)
             kt->bench.mkl = v;
         else if ((v = value(argc, argv, &i, "--cuda")))
             kt->module = v;
-        else if ((v = value(argc, argv, &i, "--json"))) {
+        else if ((v = value(argc, argv, &i, "--limits"))) {
+            if (sscanf(v, "%lf,%lf", &kt->floor_flops, &kt->floor_bytes) != 2 ||
+                !(kt->floor_flops > 0) || !(kt->floor_bytes > 0)) {
+                fprintf(stderr, "ktest: --limits=%s: want GFLOPS,GB_PER_S\n", v);
+                return 2;
+            }
+        } else if ((v = value(argc, argv, &i, "--json"))) {
             if (!(kt->bench.json = fopen(v, "w"))) {
                 perror(v);
                 return 2;
@@ -162,6 +171,10 @@ int main(int argc, char **argv)
     if (!kt.bench.threads) kt.bench.threads = 1;
     if (kt.bench.threads > KT_THREADS_MAX) kt.bench.threads = KT_THREADS_MAX;
     cuda(&kt);
+    if (kt.cuda && kt.bench.ms > 0 && !(kt.floor_flops > 0)) {
+        fputs("ktest: --bench on a GPU wants --limits=GFLOPS,GB_PER_S\n", stderr);
+        return 2;
+    }
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("# ktest seed=%u cpu=0x%x\n", seed, kt.cpu);
     if (kt.bench.ms > 0)
@@ -180,6 +193,7 @@ int main(int argc, char **argv)
     }
     if (kt.bench.ms > 0) {
         kt_bench_close(&kt);
+        if (kt.cuda) kt_cuda_close(&kt);
         return 0;
     }
     if (kt.cuda) kt_cuda_close(&kt);

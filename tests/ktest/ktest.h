@@ -68,9 +68,11 @@ struct kt_peer {
     const char *name;
     void (*run)(void *ud, unsigned i); /* the work of args[i], with kt_threads() threads */
     void *ud;
+    const void *const *args; /* NULL, or the same row with these args: what is timed on a GPU */
 };
 /* One sample is one pass over all of args[0..n_args) (several sets make a working set that no cache holds).
- * Every usable row and every peer is sampled in turn. bytes: DRAM traffic of one pass / n_args when not ps_op_cost()'s. */
+ * Every usable row and every peer is sampled in turn; with --cuda the module's rows alone, between two events, on copies of the
+ * kt_big() memory. bytes: DRAM traffic of one pass / n_args when not ps_op_cost()'s. */
 struct kt_bench {
     enum ps_op op;
     const void *const *args;
@@ -83,6 +85,7 @@ void kt_bench(struct kt *kt, const struct kt_bench *b, const char *shape_fmt, ..
 unsigned kt_threads(const struct kt *kt);
 bool kt_wants_shape(const struct kt *kt, const char *shape); /* --shape=GLOB */
 const unsigned *kt_dims(const struct kt *kt);                /* --dims=MxNxK, or NULL */
+bool kt_on_gpu(const struct kt *kt);                         /* --cuda */
 unsigned kt_sets(const struct kt *kt);   /* --sets=N: copies of the data, 0 = the bench decides */
 bool kt_slow_bench(const struct kt *kt); /* --full: model-sized working sets */
 
