@@ -7,7 +7,6 @@
 #include "engine/job/input.h"
 #include "engine/job/report.h"
 #include "engine/job/trace.h"
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -277,13 +276,10 @@ static int begin(struct work *w)
 /* No more memory than that can be pinned for the GPU: another plan, before anything has begun. */
 static int plan_again(struct work *w, uint64_t could)
 {
-    char text[300];
-    (void) snprintf(
-        text, sizeof text,
-        "only %" PRIu64 " of %" PRIu64
-        " MiB of host memory could be pinned for the GPU (ulimit -l; doctor says more): "
-        "planning again with that",
-        could >> 20, w->plan.pinned_bytes >> 20);
+    char text[700];
+    (void) snprintf(text, sizeof text,
+                    "%.500s; planning again with %.1f MiB pinned (ulimit -l is a limit)",
+                    w->dt->text, (double) could / (1 << 20));
     warn(w, text);
     w->cfg->engine.plan_done(&w->plan);
     ps_slots_close(&w->feed.slots);

@@ -2,7 +2,7 @@
 """The program on an emulated GPU (tests/cudaemu)."""
 import json
 
-from harness import Gpu, cases, smoke, token_job
+from harness import Gpu, cases, same, smoke, token_job
 
 
 def findings(t, gpu):
@@ -70,3 +70,46 @@ def test_without_a_usable_gpu(t, case):
         run(*option, rc=2).says(option[0], words)
         t.check(not t.exists("out.jsonl"), "something was written")
     run("--gpu-mem", "1G", "--attention", "host", rc=0).says("--gpu-mem does nothing here", words)
+
+
+def test_less_can_be_pinned(t):
+    """A plan with less pinned memory, which is said, and the same results; if none does, a refusal."""
+    t.write("config.json", json.dumps({"model_type": "opt", "activation_function": "relu", "do_layer_norm_before": True, "ffn_dim": 1024, "hidden_size": 256,
+        "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 1000, "word_embed_proj_dim": 256, "bos_token_id": 2,
+        "eos_token_id": 2, "pad_token_id": 1, "torch_dtype": "float16"}))
+    t.run("convert", "--dummy", "config.json", "model")
+    job, options = token_job(1000, n=3, new=4), ["--weights", "host:100", "--report", "report.json"]
+
+    def pinned():
+        with open(t.path("report.json")) as f:
+            return json.load(f)["memory"]["pinned"]
+
+    want = t.generate("model", job, *options, gpu=Gpu())
+    most = pinned()
+    same(t, t.generate("model", job, *options, gpu=Gpu(pin="3M")), want, "3M")
+    t.last.says("warning", "planning again", "cudaHostRegister")
+    t.check(0 < pinned() <= 3 << 20 < most, f"{pinned()} of {most} bytes")
+    t.run("generate", "model", t.job(job), "-o", "out.jsonl", "--no-resume", *options, rc=4, gpu=Gpu(pin="600K")).says("pinned memory", "ulimit -l")
+
+
+def test_report(t):
+    """What the report says of the GPU is what was asked of it."""
+    m, job = t.model("pre-f16"), token_job(257, n=8)
+    options = ["--weights", "gpu:50,host:50", "--kv", "gpu:50,host:50", "--gpu-batch-size", 2, "--num-gpu-batches", 2, "--attention", "host", "--gpu-mem", "100M"]
+    t.generate(m, job, *options, "--report", "report.json", gpu=Gpu())
+    calls, peak = t.last.gpu["calls"], t.last.gpu["peak"]
+    with open(t.path("report.json")) as f:
+        r = json.load(f)
+    for key, call in (("launches", "launch"), ("copies", "cudaMemcpyAsync"), ("stream_waits", "cudaStreamWaitEvent")):
+        t.eq(r["gpu"][key], calls[call], key)
+    t.check(0 < r["gpu"]["launches_per_decode_pass"] <= 10, f'{r["gpu"]}')
+    t.eq((r["memory"]["peak"]["gpu"], r["memory"]["budget"]["gpu"], r["machine"]["gpu"]), (peak, 100 << 20, "emulated sm_90"))
+    t.check(0 < r["memory"]["pinned"] <= r["memory"]["planned_host"] + 4096, f'{r["memory"]}')
+    a, kv = r["plan"]["attention"], r["plan"]["realised"]["kv"]
+    t.eq((a["wanted"], a["host_slabs"] * 2), ("host", a["slabs"]), "half of the slabs lie on the GPU")
+    t.check(kv["gpu"] == kv["host"] > 0, f"{kv}")
+    t.check(r["links"]["h2d"]["bytes"] > 0 and r["links"]["hbm"]["bytes"] > r["links"]["dram"]["bytes"] > 0, f'{r["links"]}')
+    t.generate(m, job, "--report", "report.json", "--gpu-mem", 0, gpu=None)
+    with open(t.path("report.json")) as f:
+        r = json.load(f)
+    t.eq((r["gpu"], r["plan"]["attention"], r["machine"]["gpu"], r["memory"]["pinned"]), (None,) * 4, "without a GPU")
