@@ -7,7 +7,7 @@
 const char *ps_q_name(enum ps_q q)
 {
     static const char *const names[PS_Q__COUNT] = {
-        [PS_Q_COMPUTE] = "compute", [PS_Q_HOST] = "host", [PS_Q_H2D] = "h2d",
+        [PS_Q_COMPUTE] = "compute", [PS_Q_HOST] = "host", [PS_Q_H2D] = "h2d",     [PS_Q_UP] = "up",
         [PS_Q_D2H] = "d2h",         [PS_Q_READ] = "read", [PS_Q_WRITE] = "write",
     };
     return (unsigned) q < PS_Q__COUNT ? names[q] : "?";
@@ -86,14 +86,14 @@ int ps_dev_run(struct ps_dev *d, enum ps_q q, enum ps_op op, const void *args,
     return k ? ps_dev_run_kern(d, q, k, args, uses, n_uses) : -PS_EUNSUPPORTED;
 }
 
-static int move_queue(enum ps_where to, enum ps_where from, enum ps_q *ret)
+static int move_queue(enum ps_where to, enum ps_where from, enum ps_kind kind, enum ps_q *ret)
 {
     if (from == PS_DISK && to == PS_HOST)
         *ret = PS_Q_READ;
     else if (from == PS_HOST && to == PS_DISK)
         *ret = PS_Q_WRITE;
     else if (from == PS_HOST && to == PS_GPU)
-        *ret = PS_Q_H2D;
+        *ret = kind == PS_KIND_WEIGHTS ? PS_Q_H2D : PS_Q_UP;
     else if (from == PS_GPU && to == PS_HOST)
         *ret = PS_Q_D2H;
     else if (from == to && to != PS_DISK)
@@ -125,7 +125,7 @@ int ps_dev_move(struct ps_dev *d, struct ps_buf *dst, struct ps_buf *src,
                 const struct ps_rect *rect)
 {
     enum ps_q q;
-    int r = move_queue(dst->where, src->where, &q);
+    int r = move_queue(dst->where, src->where, dst->kind, &q);
     if (r < 0) return r;
     if (!rect->rows || !rect->row_bytes) return -EINVAL;
     if (!inside(dst, rect->dst_off, rect->dst_pitch, rect) ||

@@ -28,7 +28,8 @@
 enum ps_q {
     PS_Q_COMPUTE, /* the device's own kernels */
     PS_Q_HOST, /* small host work beside it: checksums; later, decode attention beside an accelerator */
-    PS_Q_H2D,
+    PS_Q_H2D, /* weights, host to GPU */
+    PS_Q_UP, /* all else on that way: KV, hidden states, what attention on the host made, which weights must not hold up */
     PS_Q_D2H,
     PS_Q_READ, /* disk to host */
     PS_Q_WRITE,
@@ -141,7 +142,7 @@ int ps_dev_now_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret) ps_must_c
 int ps_dev_cpu_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret) ps_must_check;
 
 /* Rates of the simulated machine; a queue's task takes lat_s + max(flops / flops_per_s, bytes / bytes_per_s).
- * A rate of 0 costs nothing. Moves on the disk queues and copies have bytes only. What is submitted after a
+ * A rate of 0 costs nothing. H2D and UP are one link, with H2D's rate. Moves on the disk queues and copies have bytes only. What is submitted after a
  * wait starts no earlier than what was waited for. Traces and stats have virtual times. */
 struct ps_sim_rates {
     double bytes_per_s[PS_Q__COUNT], flops_per_s[PS_Q__COUNT], lat_s;

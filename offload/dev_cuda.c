@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* COMPUTE, H2D and D2H are streams of a GPU; HOST and the disk queues are threads as on the cpu device (dev_cpu.h).
+/* COMPUTE, H2D, UP and D2H are streams of a GPU; HOST and the disk queues are threads as on the cpu device (dev_cpu.h).
  *
  * A queue of the GPU has two threads. One takes tasks in order and puts each into the stream as soon as what it needs of the
  * host's queues is done and what it needs of the other streams is in them: from there on the GPU waits, by events, not we.
@@ -339,7 +339,7 @@ static int open_queue(struct cuda *g, enum ps_q q)
 
 static int open_queues(struct cuda *g)
 {
-    static const enum ps_q of_gpu[] = { PS_Q_COMPUTE, PS_Q_H2D, PS_Q_D2H };
+    static const enum ps_q of_gpu[] = { PS_Q_COMPUTE, PS_Q_H2D, PS_Q_UP, PS_Q_D2H };
     int r = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(of_gpu) && !r; i++) r = open_queue(g, of_gpu[i]);
     struct ps_cuda_stream *s = &g->queue[PS_Q_COMPUTE].s;

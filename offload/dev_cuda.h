@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device whose COMPUTE, H2D and D2H are a GPU's: see dev.h for the contract. */
+/* The device whose COMPUTE, H2D, UP and D2H are a GPU's: see dev.h for the contract. */
 #ifndef PS_DEV_CUDA_H
 #define PS_DEV_CUDA_H
 #include "kernels/cuda/ps_cuda.h"

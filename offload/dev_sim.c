@@ -5,10 +5,12 @@
  *     done[q][n] = max(done[q][n-1], host, max over p of done[p][after[p]]) + price
  *
  * host is the time that the submitting thread has reached: the latest that it has waited for. No event loop.
- * What two queues share (DRAM, the disk's two directions) is left out of this sketch of a machine. */
+ * The way to the GPU is one link for two queues: a transfer takes the first gap in its busy times that is long enough. What
+ * other queues share (DRAM, the disk's two directions) is left out of this sketch of a machine. */
 #include "engine/base/ps_mem.h"
 #include "offload/dev_exec.h"
 #include <math.h>
+#include <string.h>
 
 /* When the tasks of a queue are done: ascending. Only of tasks (past, submitted]; the others were done by `host`, and nothing starts
  * before that. So what is kept is what was submitted since the last wait and little more. */
@@ -18,8 +20,18 @@ struct times {
     double last; /* of the task submitted last */
 };
 
+/* When a link is busy: ascending, apart from each other. What ends before `host` is forgotten. */
+struct busy {
+    double from, to;
+};
+struct link {
+    struct busy *at;
+    size_t n, room;
+};
+
 struct sim {
     struct ps_dev base;
+    struct link up;
     struct ps_sim_rates rates;
     double host, busy[PS_Q__COUNT];
     struct times done[PS_Q__COUNT];
@@ -55,6 +67,35 @@ static int remember(struct sim *s, enum ps_q q, uint64_t n, double t)
     return 0;
 }
 
+/* The first time from `start` on at which the link is free for `len`; it is taken. */
+static int take_link(struct link *l, double host, double len, double *start)
+{
+    size_t i = 0, old = 0;
+    while (old < l->n && l->at[old].to < host) old++;
+    l->n -= old;
+    if (old) memmove(l->at, l->at + old, l->n * sizeof *l->at);
+    for (i = l->n; i && l->at[i - 1].to > *start; i--) continue;
+    for (; i < l->n && l->at[i].from < *start + len; i++)
+        if (l->at[i].to > *start) *start = l->at[i].to;
+    if (i && l->at[i - 1].to == *start) { /* most of the time: behind the one before */
+        l->at[i - 1].to += len;
+        return 0;
+    }
+    if (l->n == l->room) {
+        size_t room = l->room ? 2 * l->room : 64;
+        struct busy *at = ps_calloc(room, sizeof *at);
+        if (!at) return -ENOMEM;
+        if (l->n) memcpy(at, l->at, l->n * sizeof *at);
+        free(l->at);
+        l->at = at;
+        l->room = room;
+    }
+    memmove(l->at + i + 1, l->at + i, (l->n - i) * sizeof *l->at);
+    l->at[i] = (struct busy) { *start, *start + len };
+    l->n++;
+    return 0;
+}
+
 static double price(const struct ps_sim_rates *r, enum ps_q q, const struct ps_task *t)
 {
     double f = r->flops_per_s[q] > 0 ? t->cost.flops / r->flops_per_s[q] : 0;
@@ -75,8 +116,11 @@ static int sim_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
         start = x;
         why = t->why[p];
     }
-    double cost = price(&s->rates, q, t), end = start + cost;
-    int r = remember(s, q, d->submitted[q] + 1, end);
+    const bool up = q == PS_Q_H2D || q == PS_Q_UP;
+    double cost = price(&s->rates, up ? PS_Q_H2D : q, t);
+    int r = up && cost > 0 ? take_link(&s->up, s->host, cost, &start) : 0;
+    const double end = start + cost;
+    if (!r) r = remember(s, q, d->submitted[q] + 1, end);
     if (r < 0) return r;
     s->busy[q] += cost;
     if (t->kern) s->op_s[t->kern->op] += cost;
@@ -113,6 +157,7 @@ static void sim_close(struct ps_dev *d)
 {
     struct sim *s = (struct sim *) d;
     for (int q = 0; q < PS_Q__COUNT; q++) free(s->done[q].at);
+    free(s->up.at);
     free(s);
 }
 

@@ -156,6 +156,9 @@ void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double
         ret[PS_SUM_Q_BYTES + q] = b;
         ret[PS_SUM_Q_S + q] = (double) st->dev.busy_ns[q] * 1e-9;
     }
+    /* One link. */
+    ret[PS_SUM_Q_BYTES + PS_Q_H2D] += ret[PS_SUM_Q_BYTES + PS_Q_UP];
+    ret[PS_SUM_Q_S + PS_Q_H2D] += ret[PS_SUM_Q_S + PS_Q_UP];
 }
 
 /* Time left: tokens that can still come, scaled by how much of theirs the finished requests used, at this run's rate. */

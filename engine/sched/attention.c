@@ -103,6 +103,21 @@ static struct ps_attn_decode decode_args(struct att *a, uint32_t from, uint32_t 
     return args;
 }
 
+/* Where a pass's decode rows meet the host's attention. */
+struct ps_far {
+    struct ps_buf *in, *out;
+    float *q, *k, *v, *o;
+};
+static struct ps_far far_of(struct ps_sched *s, const struct ps_pass *p)
+{
+    const unsigned twin = p->twin % s->d->passes;
+    const size_t row = (size_t) twin * s->plan->slots;
+    const size_t wide = ps_actv_width(s->shape, PS_A_Q), kv_wide = ps_actv_width(s->shape, PS_A_K);
+    return (struct ps_far) { &s->far_in[twin],           &s->far_o[twin],
+                             s->l.far_q + row * wide,    s->l.far_k + row * kv_wide,
+                             s->l.far_v + row * kv_wide, s->l.far_o + row * wide };
+}
+
 /* Rows [0, n) of a far place, from or to the rows of an activation. */
 static int rows_far(struct att *a, enum ps_actv x, size_t row, struct ps_buf *far, float *place,
                     uint32_t n, bool up)
@@ -120,32 +135,33 @@ static int rows_far(struct att *a, enum ps_actv x, size_t row, struct ps_buf *fa
                                            .rows = 1 });
 }
 
-/* On the host beside a GPU: q, k and v go down, the result comes up. */
+/* On the host beside a GPU: q, k and v go down. */
 static int decode_far(struct att *a, uint32_t from, uint32_t n)
 {
     struct ps_sched *s = a->s;
     struct ps_home *h = ps_kv_home(s, a->p->layer, a->p->mb);
-    const unsigned twin = a->p->twin % s->d->passes;
-    const size_t row = from - a->p->row0, first = (size_t) twin * s->plan->slots;
-    struct ps_buf *far_in = &s->far_in[twin], *far_o = &s->far_o[twin];
-    float *q = s->l.far_q + first * a->wide, *k = s->l.far_k + first * a->kv_wide,
-          *v = s->l.far_v + first * a->kv_wide;
-    struct io io = { q, k, v, s->l.far_o + first * a->wide };
-    int r = rows_far(a, PS_A_Q, row, far_in, q, n, false);
-    if (!r) r = rows_far(a, PS_A_K, row, far_in, k, n, false);
-    if (!r) r = rows_far(a, PS_A_V, row, far_in, v, n, false);
+    const struct ps_far f = far_of(s, a->p);
+    const size_t row = from - a->p->row0;
+    int r = rows_far(a, PS_A_Q, row, f.in, f.q, n, false);
+    if (!r) r = rows_far(a, PS_A_K, row, f.in, f.k, n, false);
+    if (!r) r = rows_far(a, PS_A_V, row, f.in, f.v, n, false);
     if (r < 0) return r;
-    struct ps_attn_decode args = decode_args(a, from, n, &io, 0);
-    r = RUN(PS_Q_HOST, attn_decode, &args, { far_in, false }, { far_o, true }, { a->p->far, true },
-            { &h->meta, true }, { &h->log, true }, { a->ctl_buf, true });
-    return r < 0 ? r : rows_far(a, PS_A_O, row, far_o, io.o, n, true);
+    struct ps_attn_decode args = decode_args(a, from, n, &(struct io) { f.q, f.k, f.v, f.o }, 0);
+    return RUN(PS_Q_HOST, attn_decode, &args, { f.in, false }, { f.out, true }, { a->p->far, true },
+               { &h->meta, true }, { &h->log, true }, { a->ctl_buf, true });
+}
+
+/* And the result comes up, when COMPUTE's part of it is submitted: that one must not wait for this. */
+static int result_up(struct att *a, uint32_t from, uint32_t n)
+{
+    const struct ps_far f = far_of(a->s, a->p);
+    return rows_far(a, PS_A_O, from - a->p->row0, f.out, f.o, n, true);
 }
 
 static int decode(struct att *a, uint32_t from, uint32_t n)
 {
     struct ps_sched *s = a->s;
     struct ps_home *h = ps_kv_home(s, a->p->layer, a->p->mb);
-    if (s->d->gpu && h->on_host) return decode_far(a, from, n);
     struct io io = { a->q, a->k, a->v, a->o };
     struct ps_attn_decode args = decode_args(a, from, n, &io, from - a->p->row0);
     const bool visits = a->p->far && a->p->far != a->p->near;
@@ -267,7 +283,9 @@ int ps_attention(struct ps_sched *s, const struct ps_pass *p)
                      .scale = 1.0f / sqrtf((float) s->shape->head_dim) };
     int r = ps_sched_ctl(s, &a.ctl, &a.ctl_buf);
     uint32_t to = p->row0 + p->rows, decodes = to < b->n_decode ? to : b->n_decode;
-    if (!r && p->row0 < decodes) r = decode(&a, p->row0, decodes - p->row0);
+    const uint32_t n = p->row0 < decodes ? decodes - p->row0 : 0;
+    const bool far = s->d->gpu && ps_kv_home(s, p->layer, p->mb)->on_host;
+    if (!r && n) r = far ? decode_far(&a, p->row0, n) : decode(&a, p->row0, n);
     if (!r && to > b->n_decode) r = prompts(&a, p->row0, to);
-    return r;
+    return r < 0 || !n || !far ? r : result_up(&a, p->row0, n);
 }

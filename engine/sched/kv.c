@@ -261,24 +261,40 @@ int ps_kv_fetch_meta(struct ps_sched *s, struct ps_buf *dst, int32_t *pos, float
     return fetch_meta(s, dst, score, src, from_score, n * sizeof *score);
 }
 
+/* Positions and scores that prompts left on the GPU, to the host: those of neighbours together. */
+static int bring_down_meta(struct ps_sched *s, const struct ps_pass *p)
+{
+    const struct ps_mb *b = &s->mb[p->mb];
+    struct ps_home *h = ps_kv_home(s, p->layer, p->mb);
+    const uint64_t heads = s->shape->kv_heads;
+    for (uint32_t i = 0; i < b->n_runs;) {
+        const struct ps_slot *t = &b->slots[b->by_run[i++]];
+        if (t->state != PS_SLOT_PROMPT) continue;
+        uint64_t at = t->e0 * heads, n = t->cap * heads;
+        for (; i < b->n_runs; i++, n += t->cap * heads) {
+            t = &b->slots[b->by_run[i]];
+            if (t->state != PS_SLOT_PROMPT || t->e0 * heads != at + n) break;
+        }
+        int r = ps_kv_fetch_meta(s, &h->meta, h->pos + at, h->score ? h->score + at : NULL,
+                                 p->near_meta, p->pos + at, p->score ? p->score + at : NULL, n);
+        if (r < 0) return r;
+    }
+    return 0;
+}
+
 /* What prompts left on the GPU, to the host. */
 static int bring_down_prompts(struct ps_sched *s, const struct ps_pass *p)
 {
     const struct ps_mb *b = &s->mb[p->mb];
-    struct ps_home *h = ps_kv_home(s, p->layer, p->mb);
     struct joined j = { .dst = p->far, .src = p->near };
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct ps_slot *t = &b->slots[b->by_run[i]];
         if (t->state != PS_SLOT_PROMPT) continue;
         int r = move_slot(s, &j, t, 0, ps_keep_cap(&t->keep, t->seq->n_prompt));
-        const uint64_t heads = s->shape->kv_heads, at = t->e0 * heads;
-        if (!r && h->on_host)
-            r = ps_kv_fetch_meta(s, &h->meta, h->pos + at, h->score ? h->score + at : NULL,
-                                 p->near_meta, p->pos + at, p->score ? p->score + at : NULL,
-                                 t->cap * heads);
         if (r < 0) return r;
     }
-    return flush(s, &j);
+    int r = flush(s, &j);
+    return r < 0 || !ps_kv_home(s, p->layer, p->mb)->on_host ? r : bring_down_meta(s, p);
 }
 
 static int write_slab(struct ps_sched *s, const struct ps_pass *p)

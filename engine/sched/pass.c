@@ -187,26 +187,23 @@ static bool will_wait(struct ps_sched *s, const struct ps_pass *p)
            p->row0 < s->mb[p->mb].n_decode;
 }
 
-/* While attention of one pass runs on the host, COMPUTE has the first half of the next, and then the second half of this one. */
+/* While attention of one pass runs on the host, COMPUTE has other rows of the micro-batch, then the first half of the next that will
+ * wait, and only then this one's second half. */
 static int run_rows(struct ps_sched *s, struct ps_pass *p)
 {
     const unsigned half = first_half(s);
     const bool wait = will_wait(s, p);
-    int r = 0;
-    if (s->waits && s->waiting.mb == p->mb) r = ps_pass_finish(s);
     if (wait)
         p->twin = (unsigned) (s->wait_pass++ % 2);
     else
         p->twin = s->waits ? 1 - s->waiting.twin : 0;
-    if (!r) r = steps(s, &s->layer, 0, half, p, p->layer + 1);
-    if (!r) r = ps_pass_finish(s);
+    int r = steps(s, &s->layer, 0, half, p, p->layer + 1);
     if (r < 0) return r;
-    if (wait) {
-        s->waiting = *p;
-        s->waits = true;
-        return 0;
-    }
-    return steps(s, &s->layer, half, s->layer.n, p, p->layer + 1);
+    if (!wait) return steps(s, &s->layer, half, s->layer.n, p, p->layer + 1);
+    r = ps_pass_finish(s);
+    s->waiting = *p;
+    s->waits = true;
+    return r;
 }
 
 /* What the pass after (layer, k) needs. */
@@ -241,10 +238,12 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
     for (; !r && p.row0 < b->n_rows; p.row0 += p.rows) {
         p.rows =
             b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
-        p.last = p.row0 + p.rows == b->n_rows;
         r = run_rows(s, &p);
     }
     if (!r) r = ps_kv_release(s, &p);
-    if (!r && !s->waits) r = ps_hidden_release(s, &p);
+    if (s->waits && s->waiting.mb == k)
+        s->waiting.last = true;
+    else if (!r)
+        r = ps_hidden_release(s, &p);
     return r < 0 ? r : hidden_ahead(s, k);
 }

@@ -99,7 +99,7 @@ struct ps_pass {
     int32_t *ids, *ids_pos;
     struct ps_buf *ids_buf;
     unsigned twin; /* which O, and which place for attention on the host */
-    bool last;     /* no rows after these */
+    bool last;     /* nothing else of the micro-batch is open: its hidden state can go */
     bool ends;     /* no micro-batch after this one: the group's weights are not needed any more */
 };
 

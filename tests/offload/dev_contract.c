@@ -326,6 +326,7 @@ static void move_between(struct rig *g, enum ps_where to, enum ps_where from, en
     };
     a.where = from;
     b.where = to;
+    a.kind = b.kind = q == PS_Q_H2D ? PS_KIND_WEIGHTS : PS_KIND_KV;
     memcpy(want, out->p, BYTES);
     for (uint64_t i = 0; i < rect.rows; i++)
         memcpy(want + rect.dst_off + i * rect.dst_pitch,
@@ -349,6 +350,7 @@ static void moves_between_memories(void **state)
         move_between(g, PS_GPU, PS_GPU, PS_Q_COMPUTE);
         move_between(g, PS_HOST, PS_HOST, PS_Q_HOST);
         move_between(g, PS_GPU, PS_HOST, PS_Q_H2D);
+        move_between(g, PS_GPU, PS_HOST, PS_Q_UP);
         move_between(g, PS_HOST, PS_GPU, PS_Q_D2H);
         rig_close(g);
     }
