@@ -9,11 +9,9 @@ enum {
     PS_LIN_KB = 2048, /* inputs k per block: part of the order of additions, the same for every M */
     PS_LIN_MC = 512,  /* rows of x packed at a time */
     PS_LIN_NC = 1024, /* columns whose sums wait in scratch while K has several blocks */
-    PS_LIN_MR_MAX = 16,   /* of all rows: register tiles of at most this many rows of x */
-    PS_LIN_NT_MAX = 32,   /* and columns */
-    PS_LIN_DOT_MAX = 48,  /* up to this many rows: lanes along k, w is not packed */
-    PS_LIN_DOT_MR = 6,    /* of these at a time: with them PS_LIN_DOT_KB inputs fit into L1 */
-    PS_LIN_DOT_KB = 1024, /* divides PS_LIN_KB */
+    PS_LIN_MR_MAX = 16,  /* of all rows: register tiles of at most this many rows of x */
+    PS_LIN_NT_MAX = 32,  /* and columns */
+    PS_LIN_DOT_MAX = 48, /* up to this many rows: lanes along k, w is not packed */
     PS_LIN_GROUP =
         48, /* columns whose lane sums are reduced together: a multiple of all tile widths and VL */
     PS_LIN_PAD = 32, /* floats between the classes of a panel: keeps them off one cache set */

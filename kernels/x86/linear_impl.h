@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear for any vector width: include after a vec_*.h, with MR and PANEL_TILES (rows of a register tile)
- * and DOT_* (the same along k: columns at a time, prefetch distance) defined.
+ * and DOT_* (the same along k: rows, columns, inputs at a time) defined.
  *
  * The order of additions is the same for every M and every way to cut the work. K is taken in blocks of
  * PS_LIN_KB; in a block, class c (0 .. VL-1) is the chain of fused multiply-adds over k = c, c+VL, c+2VL, ...;
  * y is the sum of the chains, classes ascending within blocks ascending. Two ways lead to these same bits:
  *
  *  - few rows (dot_*): lanes along k. A lane is a class, so w is used as it lies. Rows of x are interleaved first:
- *    a power of two apart they would share one cache set with each other and with w's rows. The lane sums of a group of
- *    columns (PS_LIN_GROUP, half of it where K is large) wait in scratch, are transposed and added class by class.
+ *    a power of two apart they would share one cache set with each other and with w's rows. DOT_KB inputs (a divisor of
+ *    PS_LIN_KB) of at most DOT_MR rows stay in L1 while a group of columns (PS_LIN_GROUP, or half of it) passes. Its lane
+ *    sums wait in scratch, are transposed and added class by class.
  *  - many rows (panel_*): lanes along n. A tile of 32 columns of w is widened and transposed into a panel that
  *    stays in L2, x is packed once per block into tiles of MR rows; both with the classes apart, so that the inner
  *    loop runs over one class with MR x 2 vectors in registers and one broadcast per row.
@@ -56,9 +57,12 @@ struct dot_walk {
     uint32_t n0, cols, k0, kn;
     const float *xp; /* [K / VL][mr][VL] */
     float *sums;     /* [mr][GROUP][VL] */
-    bool once;       /* no other rows: w is used once, and fetched into L1 DOT_NEAR columns ahead */
+    bool once; /* no other rows: w is used once, and fetched into L1 dot_ahead() columns ahead */
     struct dot_fetch *fetch;
 };
+
+/* The accumulators stay in registers only if their loops are unrolled before the compiler looks for them. */
+#define DOT_UNROLL _Pragma("GCC unroll 8")
 
 /* `steps` vectors of k (several only for mr == 1); x and w from there on. What is held in registers is the shorter side. */
 PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float *x, const char *w,
@@ -66,18 +70,26 @@ PS_INLINE void dot_steps(enum ps_dtype t, int mr, int nr, int steps, const float
 {
     vf v[8];
     if (mr <= nr) {
+        DOT_UNROLL
         for (int i = 0; i < mr * steps; i++) v[i] = vf_load(x + i * VL);
-        for (int j = 0; j < nr; j++)
+        DOT_UNROLL
+        for (int j = 0; j < nr; j++) {
+            DOT_UNROLL
             for (int s = 0; s < steps; s++) {
                 const vf wj = vf_w(t, w + (size_t) j * ldw, (size_t) s * VL);
+                DOT_UNROLL
                 for (int i = 0; i < mr; i++) acc[i][j] = vf_fma(v[s * mr + i], wj, acc[i][j]);
             }
+        }
         return;
     }
+    DOT_UNROLL
     for (int j = 0; j < nr; j++) v[j] = vf_w(t, w + (size_t) j * ldw, 0);
+    DOT_UNROLL
     for (int i = 0; i < mr; i++) {
         vf xi = vf_load(x + i * VL);
         VF_KEEP(xi);
+        DOT_UNROLL
         for (int j = 0; j < nr; j++) acc[i][j] = vf_fma(xi, v[j], acc[i][j]);
     }
 }
@@ -88,11 +100,14 @@ PS_INLINE void dot_fetch_lines(struct dot_fetch *f, int work)
         prefetch_far(f->at);
 }
 
-/* Where the columns lie that follow DOT_NEAR after column n: in the group's next block of k after its last column. */
-PS_INLINE const char *dot_near(const struct dot_walk *d, size_t sz, uint32_t n, const char *w)
+PS_INLINE uint32_t dot_ahead(int nr) { return nr < 2 ? 2 : (uint32_t) nr; }
+
+/* Where the columns lie that follow `ahead` after column n: in the group's next block of k after its last column. */
+PS_INLINE const char *dot_near(const struct dot_walk *d, size_t sz, uint32_t n, uint32_t ahead,
+                               const char *w)
 {
-    uintptr_t at = (uintptr_t) w + DOT_NEAR * (size_t) d->a->k * sz; /* may lie past the end */
-    if (n + DOT_NEAR >= d->cols && d->k0 + d->kn < d->a->k)
+    uintptr_t at = (uintptr_t) w + ahead * (size_t) d->a->k * sz; /* may lie past the end */
+    if (n + ahead >= d->cols && d->k0 + d->kn < d->a->k)
         at += d->kn * sz - d->cols * (size_t) d->a->k * sz;
     return (const char *) at;
 }
@@ -109,21 +124,26 @@ PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int n
     const uint32_t line = 64 / (uint32_t) sz;
     const float *x = d->xp + (size_t) d->k0 * (size_t) mr;
     const char *w = (const char *) d->a->w + ((size_t) (d->n0 + n) * d->a->k + d->k0) * sz;
-    const char *near = dot_near(d, sz, n, w);
+    const char *near = dot_near(d, sz, n, dot_ahead(nr), w);
     float *sums = d->sums + (size_t) n * VL;
     const bool more = d->k0 % PS_LIN_KB; /* the chains go on */
     struct dot_fetch fetch = *d->fetch;
     vf acc[8][8];
-    for (int i = 0; i < mr; i++)
+    DOT_UNROLL
+    for (int i = 0; i < mr; i++) {
+        DOT_UNROLL
         for (int j = 0; j < nr; j++) acc[i][j] = more ? vf_load(dot_sum(sums, i, j)) : vf_zero();
+    }
     uint32_t k = 0;
     for (; k + line <= d->kn; k += line) {
         for (int j = 0; j < nr && d->once; j++)
             _mm_prefetch(near + (size_t) j * ldw + k * sz, _MM_HINT_T0);
         dot_fetch_lines(&fetch, nr);
-        if (mr == 1)
+        if (mr == 1) {
             dot_steps(t, mr, nr, (int) line / VL, x + k, w + k * sz, ldw, acc);
-        else
+            continue;
+        }
+        _Pragma("GCC unroll 1") /* gcc mixes steps until registers are short */
             for (uint32_t i = k; i < k + line; i += VL)
                 dot_steps(t, mr, nr, 1, x + (size_t) i * (uint32_t) mr, w + i * sz, ldw, acc);
     }
@@ -132,13 +152,20 @@ PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int n
     *d->fetch = fetch;
     x += (size_t) k * (uint32_t) mr;
     const uint32_t rest = d->kn - k;
-    for (int j = 0; j < nr && rest; j++) {
-        const vf wj = vf_w_part(t, w + (size_t) j * ldw, k, rest);
-        for (int i = 0; i < mr; i++)
-            acc[i][j] = vf_fma_part(vf_load(x + i * VL), wj, acc[i][j], rest);
+    if (rest) {
+        DOT_UNROLL
+        for (int j = 0; j < nr; j++) {
+            const vf wj = vf_w_part(t, w + (size_t) j * ldw, k, rest);
+            DOT_UNROLL
+            for (int i = 0; i < mr; i++)
+                acc[i][j] = vf_fma_part(vf_load(x + i * VL), wj, acc[i][j], rest);
+        }
     }
-    for (int i = 0; i < mr; i++)
+    DOT_UNROLL
+    for (int i = 0; i < mr; i++) {
+        DOT_UNROLL
         for (int j = 0; j < nr; j++) vf_store(dot_sum(sums, i, j), acc[i][j]);
+    }
 }
 
 /* Used once, w comes from memory: few columns side by side. From L2: as many as the registers hold. */
@@ -146,8 +173,8 @@ PS_INLINE void dot_cols(const struct dot_walk *d, enum ps_dtype t, int mr)
 {
     uint32_t n = 0;
     if (d->once)
-        for (; n + DOT_NR_ONCE(mr) <= d->cols; n += DOT_NR_ONCE(mr))
-            dot_tile(d, t, mr, DOT_NR_ONCE(mr), n);
+        for (; n + DOT_NR_ONCE(t, mr) <= d->cols; n += DOT_NR_ONCE(t, mr))
+            dot_tile(d, t, mr, DOT_NR_ONCE(t, mr), n);
     else
         for (; n + DOT_NR(mr) <= d->cols; n += DOT_NR(mr)) dot_tile(d, t, mr, DOT_NR(mr), n);
     for (; n < d->cols; n++) dot_tile(d, t, mr, 1, n);
@@ -187,12 +214,9 @@ PS_INLINE void dot_reduce(const struct ps_linear *a, enum ps_dtype t, uint32_t m
 PS_INLINE void dot_block(const struct dot_walk *d, enum ps_dtype t, uint32_t mr)
 {
     switch (mr) {
-    case 1: dot_cols(d, t, 1); break;
-    case 2: dot_cols(d, t, 2); break;
-    case 3: dot_cols(d, t, 3); break;
-    case 4: dot_cols(d, t, 4); break;
-    case 5: dot_cols(d, t, 5); break;
-    case 6: dot_cols(d, t, 6); break;
+#define DOT_CASE(mr) \
+    case mr: dot_cols(d, t, mr); break;
+        DOT_BLOCKS(DOT_CASE)
     }
 }
 
@@ -200,19 +224,21 @@ PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_b
                         uint32_t n_end, float *scratch)
 {
     const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
-    const uint32_t blocks = (a->m + PS_LIN_DOT_MR - 1) / PS_LIN_DOT_MR;
-    const uint32_t group = a->k > PS_LIN_KB ? PS_LIN_GROUP / 2 : PS_LIN_GROUP; /* two in L2 */
+    const uint32_t blocks = (a->m + DOT_MR - 1) / DOT_MR;
+    /* Two groups in L2; but the lanes of half a group are added up as slowly as a whole one's. */
+    const uint32_t group = a->k > PS_LIN_KB && a->m < DOT_MR ? PS_LIN_GROUP / 2 : PS_LIN_GROUP;
+    const uint32_t kb = DOT_KB(t, blocks);
     const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL, ldw = a->k * (t == PS_F32 ? 4u : 2u);
     struct dot_fetch fetch = { .at = (uintptr_t) a->w + (n_begin + group) * ldw, .share = blocks };
-    uint32_t row[PS_LIN_DOT_MAX / PS_LIN_DOT_MR + 1];
+    uint32_t row[PS_LIN_DOT_MAX / DOT_MR + 1];
     for (uint32_t b = 0; b <= blocks; b++) row[b] = a->m * b / blocks;
     for (uint32_t b = 0; b < blocks; b++)
         dot_pack(a, row[b], row[b + 1] - row[b], scratch + at.x + row[b] * kpad);
     for (uint32_t n = n_begin; n < n_end; n += group)
-        for (uint32_t k = 0; k < a->k; k += PS_LIN_DOT_KB) {
+        for (uint32_t k = 0; k < a->k; k += kb) {
             struct dot_walk d = { .a = a, .n0 = n, .k0 = k, .once = blocks == 1, .fetch = &fetch };
             d.cols = n_end - n < group ? n_end - n : group;
-            d.kn = a->k - k < PS_LIN_DOT_KB ? a->k - k : PS_LIN_DOT_KB;
+            d.kn = a->k - k < kb ? a->k - k : kb;
             const bool last = k + d.kn == a->k, block_done = last || (k + d.kn) % PS_LIN_KB == 0;
             for (uint32_t b = 0; b < blocks; b++) {
                 const uint32_t m = row[b], mr = row[b + 1] - m;
