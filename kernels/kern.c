@@ -80,13 +80,19 @@ struct ps_cost ps_op_cost(enum ps_op op, const void *args) { return infos[op]->c
 uint64_t ps_op_grain(enum ps_op op, const void *args, unsigned threads)
 {
     enum { SPANS_PER_THREAD = 8 };
-    const double repeated_at_most = 0.03;
+    const double repeated_at_most = 0.01;
     const struct ps_op_info *o = infos[op];
     double spans = (double) threads * SPANS_PER_THREAD;
-    if (o->span_share) spans = fmin(spans, repeated_at_most / o->span_share(args));
+    if (o->span_share) spans = fmin(2 * spans, repeated_at_most / o->span_share(args));
     spans = fmax(spans, threads);
     const uint64_t n = (uint64_t) spans, units = o->units(args);
     return units ? (units + n - 1) / n : 1;
+}
+
+uint64_t ps_op_next_span(enum ps_op op, uint64_t grain, uint64_t left)
+{
+    const uint64_t most = left - (left + 7) / 8, want = infos[op]->span_share ? most : 0;
+    return want > grain ? want : grain < left ? grain : left;
 }
 
 int ps_kern_run_all(const struct ps_kern *k, const void *args, void *scratch)

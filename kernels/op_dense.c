@@ -51,8 +51,8 @@ static struct ps_cost linear_cost(const void *args)
         .bytes = wb * (n * k + (a->bias ? n : 0)) + 4 * m * (k + n + (a->residual ? n : 0)),
     };
 }
-/* Packing x into tiles, some 13 outputs' worth of work: 2048 rows and columns took 3 to 5 % longer in 8 spans than in 4 (AVX-512, a
- * Zen 5). */
+/* Packing x into tiles, some 13 outputs' worth of work with one thread and twice that beside another: 2048 rows and 8192 columns
+ * took 5 % longer in 16 spans than in 2 (AVX-512, a Zen 5). */
 static double linear_span_share(const void *args)
 {
     const struct ps_linear *a = args;

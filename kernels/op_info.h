@@ -10,7 +10,7 @@ struct ps_op_info {
     uint64_t (*units)(const void *args);
     size_t (*scratch)(const void *args); /* NULL: none */
     struct ps_cost (*cost)(const void *args);
-    /* What every span pays, however small, as a share of the whole op's time; NULL: nothing. */
+    /* What every span pays, however small, as a share of the whole op's time, when all units take the same time; NULL: nothing. */
     double (*span_share)(const void *args);
 };
 

@@ -2,6 +2,7 @@
 #include "offload/pool.h"
 #include "engine/base/ps_mem.h"
 #include "offload/dev_exec.h"
+#include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -18,15 +19,15 @@ enum {
 #define SMALL_FLOPS 60e3
 #define SMALL_BYTES 40e3
 
-/* Each thread has a range of chunks, so that it reads what lies together; whoever is done takes from the ends of the others'
- * ranges. What describes the job is read only after a chunk was taken, and changes only when every taken chunk is
- * done, so that it needs no lock. */
+/* Each thread has a range of units, so that it reads what lies together; whoever is done takes from the ends of the others'
+ * ranges. What describes the job is read only after some units were taken, and changes only when all that were taken are
+ * done, so that it needs no lock; but for what says how many to take. */
 struct ps_pool {
     const struct ps_kern *kern;
     const void *args;
-    uint64_t units, grain;
+    _Atomic uint32_t op, grain;
     _Atomic int err;
-    _Atomic uint32_t open;     /* chunks that nobody has taken; behind the ranges for an instant */
+    _Atomic uint32_t open;     /* units that nobody has taken; behind the ranges for an instant */
     _Atomic uint32_t left;     /* not yet complete; a futex */
     _Atomic uint32_t bell;     /* a futex */
     _Atomic uint32_t sleeping; /* workers */
@@ -50,20 +51,28 @@ static void futex_wake(_Atomic uint32_t *p, int n)
     (void) syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static bool take_of(struct worker *w, bool first, uint32_t *ret)
+struct units {
+    uint32_t begin, n;
+};
+
+static bool take_of(struct worker *w, bool own, struct units *ret)
 {
+    struct ps_pool *p = w->pool;
     uint64_t r = atomic_load(&w->range);
     for (uint32_t begin, end; (begin = (uint32_t) (r >> 32)) < (end = (uint32_t) r);) {
-        uint64_t rest = first ? r + (UINT64_C(1) << 32) : r - 1;
+        const uint32_t left = end - begin, grain = atomic_load(&p->grain);
+        uint32_t n = grain < left ? grain : left;
+        if (own) n = (uint32_t) ps_op_next_span((enum ps_op) atomic_load(&p->op), grain, left);
+        const uint64_t rest = own ? r + ((uint64_t) n << 32) : r - n;
         if (!atomic_compare_exchange_weak(&w->range, &r, rest)) continue;
-        *ret = first ? begin : end - 1;
-        (void) atomic_fetch_sub(&w->pool->open, 1);
+        *ret = (struct units) { own ? begin : end - n, n };
+        (void) atomic_fetch_sub(&p->open, n);
         return true;
     }
     return false;
 }
 
-static bool take_chunk(struct worker *w, uint32_t *ret)
+static bool take(struct worker *w, struct units *ret)
 {
     struct ps_pool *p = w->pool;
     if (take_of(w, true, ret)) return true;
@@ -73,15 +82,15 @@ static bool take_chunk(struct worker *w, uint32_t *ret)
     return false;
 }
 
-static void run_chunk(struct worker *w, uint32_t chunk)
+static void run_units(struct worker *w, struct units u)
 {
     struct ps_pool *p = w->pool;
-    uint64_t begin = chunk * p->grain, end = begin + p->grain;
-    if (end > p->units) end = p->units;
-    struct ps_span span = { .begin = begin, .end = end, .scratch = w->scratch };
+    struct ps_span span = { .begin = u.begin,
+                            .end = (uint64_t) u.begin + u.n,
+                            .scratch = w->scratch };
     int r = p->kern->run(p->args, &span), ok = 0;
     if (r < 0) (void) atomic_compare_exchange_strong(&p->err, &ok, r);
-    if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->waiting)) futex_wake(&p->left, 1);
+    if (atomic_fetch_sub(&p->left, u.n) == u.n && atomic_load(&p->waiting)) futex_wake(&p->left, 1);
 }
 
 /* True as soon as *p is (not) zero; false when the time for waiting awake is over. */
@@ -104,10 +113,10 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct ps_pool *p = w->pool;
-    uint32_t c;
+    struct units u;
     while (!atomic_load(&p->stop)) {
-        if (take_chunk(w, &c)) {
-            run_chunk(w, c);
+        if (take(w, &u)) {
+            run_units(w, u);
             continue;
         }
         if (atomic_load(
@@ -144,16 +153,19 @@ int ps_pool_run(struct ps_pool *p, const struct ps_kern *k, const void *args,
     }
     p->kern = k;
     p->args = args;
-    p->units = units;
-    p->grain = ps_op_grain(k->op, args, p->threads);
-    const uint64_t n = (units + p->grain - 1) / p->grain; /* chunks */
+    assert(units <= UINT32_MAX);
+    const uint64_t grain = ps_op_grain(k->op, args, p->threads),
+                   spans = (units + grain - 1) / grain;
+    atomic_store(&p->op, (uint32_t) k->op);
+    atomic_store(&p->grain, (uint32_t) grain);
     atomic_store(&p->err, 0);
-    atomic_store(&p->left, (uint32_t) n);
-    atomic_store(&p->open, (uint32_t) n); /* before the ranges: it never counts below zero */
+    atomic_store(&p->left, (uint32_t) units);
+    atomic_store(&p->open, (uint32_t) units); /* before the ranges: it never counts below zero */
     for (unsigned i = 0; i < p->threads; i++)
-        atomic_store(&p->worker[i].range, n * i / p->threads << 32 | n * (i + 1) / p->threads);
-    ring(p, (int) (n < p->threads ? n : p->threads) - 1);
-    for (uint32_t c; take_chunk(&p->worker[0], &c);) run_chunk(&p->worker[0], c);
+        atomic_store(&p->worker[i].range,
+                     units * i / p->threads << 32 | units * (i + 1) / p->threads);
+    ring(p, (int) (spans < p->threads ? spans : p->threads) - 1);
+    for (struct units u; take(&p->worker[0], &u);) run_units(&p->worker[0], u);
     if (!spin(&p->left, true)) {
         atomic_store(&p->waiting, 1);
         for (uint32_t is; (is = atomic_load(&p->left));) futex_wait(&p->left, is);

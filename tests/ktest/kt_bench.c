@@ -34,27 +34,35 @@ uint64_t kt_now_ns(void)
 struct work {
     const struct ps_kern *k;
     const void *args;
-    uint64_t units, grain;
+    uint64_t grain;
     size_t scratch_bytes;
     char *scratch;
     unsigned threads;
-    /* Of each thread's share, that it works on first, as the product's pool does. */
-    _Atomic uint64_t done[KT_THREADS_MAX];
+    /* Of each thread's share, that it works on first, as the product's pool does: begin << 32 | end. */
+    _Atomic uint64_t range[KT_THREADS_MAX];
 };
+
+static bool take(struct work *w, unsigned of, bool own, struct ps_span *s)
+{
+    uint64_t r = atomic_load(&w->range[of]);
+    for (uint64_t left; (left = (uint32_t) r - (r >> 32));) {
+        const uint64_t n = own               ? ps_op_next_span(w->k->op, w->grain, left)
+                           : w->grain < left ? w->grain
+                                             : left;
+        if (!atomic_compare_exchange_weak(&w->range[of], &r, own ? r + (n << 32) : r - n)) continue;
+        s->begin = own ? r >> 32 : (uint32_t) r - n;
+        s->end = s->begin + n;
+        return true;
+    }
+    return false;
+}
 
 static void work_some(void *ud, unsigned worker)
 {
     struct work *w = ud;
-    for (unsigned i = 0; i < w->threads; i++) {
-        const unsigned of = (worker + i) % w->threads;
-        const uint64_t begin = w->units * of / w->threads, end = w->units * (of + 1) / w->threads;
-        for (uint64_t b; (b = begin + atomic_fetch_add(&w->done[of], w->grain)) < end;) {
-            const struct ps_span s = { .begin = b,
-                                       .end = b + w->grain < end ? b + w->grain : end,
-                                       .scratch = w->scratch + worker * w->scratch_bytes };
-            (void) w->k->run(w->args, &s);
-        }
-    }
+    struct ps_span s = { .scratch = w->scratch + worker * w->scratch_bytes };
+    for (unsigned i = 0; i < w->threads; i++)
+        while (take(w, (worker + i) % w->threads, i == 0, &s)) (void) w->k->run(w->args, &s);
 }
 
 struct cand {
@@ -76,14 +84,13 @@ static double pass(struct kt *kt, const struct kt_bench *b, const struct cand *c
             c->peer->run(c->peer->ud, i);
             continue;
         }
-        struct work w = { .k = c->k,
-                          .args = b->args[i],
-                          .units = ps_op_units(b->op, b->args[i]),
-                          .threads = kt->bench.threads };
+        struct work w = { .k = c->k, .args = b->args[i], .threads = kt->bench.threads };
+        const uint64_t units = ps_op_units(b->op, b->args[i]);
         w.scratch = scratch;
         w.scratch_bytes = scratch_bytes;
-        w.grain =
-            kt->bench.threads == 1 ? w.units + !w.units : ps_op_grain(b->op, b->args[i], w.threads);
+        w.grain = w.threads == 1 ? units + !units : ps_op_grain(b->op, b->args[i], w.threads);
+        for (unsigned t = 0; t < w.threads; t++)
+            atomic_store(&w.range[t], units * t / w.threads << 32 | units * (t + 1) / w.threads);
         kt_pool_run(kt->pool, work_some, &w);
     }
     return (double) (kt_now_ns() - t0) / b->n_args;
