@@ -219,10 +219,23 @@ static int hopeless(struct search *s, struct ps_candidate c)
     return r < 0 ? r : s->found && best > s->best_size.p.predicted_s * 1.0002;
 }
 
+/* Prompt tokens a sweep that take the place of what ends in one, once the block is full: each sweep has about the same to do, then. */
+static uint32_t steady_tokens(const struct ps_plan_req *q, const struct ps_candidate *c)
+{
+    const struct ps_job_stats *j = &q->job;
+    double gen = (double) (j->max_new_tokens > j->requests ? j->max_new_tokens : j->requests);
+    double t = (double) c->slots * c->micro_batches * (double) j->prompt_tokens / gen;
+    return t < UINT32_MAX ? (uint32_t) t : UINT32_MAX;
+}
+
 static int search_rest(struct search *s, struct ps_candidate c)
 {
     const struct ps_plan_req *q = s->req;
-    const struct grid prompt = GRID(q->prefill_tokens, prompt_grid),
+    uint32_t tokens[PS_ARRAY_LEN(prompt_grid) + 1];
+    memcpy(tokens, prompt_grid, sizeof prompt_grid);
+    tokens[PS_ARRAY_LEN(prompt_grid)] = steady_tokens(q, &c);
+    const struct grid prompt = grid_of(&q->prefill_tokens, tokens,
+                                       PS_ARRAY_LEN(prompt_grid) + (q->gpu.mem_bytes > 0)),
                       ahead = GRID(q->prefetch, prefetch_grid);
     const bool disk = on_disk(&c.kv) || on_disk(&c.hidden);
     const size_t rows = q->gpu.mem_bytes ? PS_ARRAY_LEN(rows_grid) : ROWS_WITHOUT_GPU;

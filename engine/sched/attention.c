@@ -286,6 +286,7 @@ int ps_attention(struct ps_sched *s, const struct ps_pass *p)
     const uint32_t n = p->row0 < decodes ? decodes - p->row0 : 0;
     const bool far = s->d->gpu && ps_kv_home(s, p->layer, p->mb)->on_host;
     if (!r && n) r = far ? decode_far(&a, p->row0, n) : decode(&a, p->row0, n);
+    if (!r && far && n) r = ps_sched_ctl(s, &a.ctl, &a.ctl_buf); /* the host has the other one */
     if (!r && to > b->n_decode) r = prompts(&a, p->row0, to);
     return r < 0 || !n || !far ? r : result_up(&a, p->row0, n);
 }
