@@ -298,9 +298,9 @@ def timeline(path, p, new):
     streamed = 0
     for end, q, _, args in tasks:
         n = need[end > last_prompt]
-        if q == "h2d":
+        if q in ("h2d", "up"):                              # weights, and what else takes that way
             n["h2d"] += args["bytes"] / (p["h2d_gb_per_s"] * 1e9)
-            streamed += args["bytes"] if steps and ends[first] < end <= ends[first + len(steps)] else 0
+            streamed += args["bytes"] if q == "h2d" and ends[first] < end <= ends[first + len(steps)] else 0
         elif q == "d2h":
             n["d2h"] += args["bytes"] / (p["d2h_gb_per_s"] * 1e9)
         elif q == "compute":

@@ -194,7 +194,7 @@ def alive(pid):
 
 def test_timeline(t):
     """Steps, floors and the link's rate of a trace whose figures are known: two sweeps of prompts, then decode steps of 2 s, the last when a sequence has ended."""
-    events = [{"name": "thread_name", "ph": "M", "tid": i, "args": {"name": n}} for i, n in enumerate(("compute", "host", "h2d", "d2h"))]
+    events = [{"name": "thread_name", "ph": "M", "tid": i, "args": {"name": n}} for i, n in enumerate(("compute", "host", "h2d", "d2h", "up"))]
 
     def task(tid, name, end, micro_batch=0, **args):
         events.append({"name": name, "ph": "X", "tid": tid, "ts": end * 1e6 - 1e5, "dur": 1e5, "args": {"layer": 0, "micro_batch": micro_batch, "bytes": 0, "flops": 0, **args}})
@@ -202,14 +202,15 @@ def test_timeline(t):
         if sweep < 2:
             task(0, "attn_prompt_cuda", end - 1, flops=3e12)
         task(2, "weights", end - 0.5, bytes=4e9)
+        task(4, "KV", end - 0.5, bytes=4e8)                  # the same link; not weights
         task(0, "linear_cuda", end - 0.4, bytes=1e12)
         task(0, "sample_cuda", end - 0.2, 0)
         task(0, "sample_cuda", end, 1)
     json.dump({"traceEvents": events}, open(t.path("trace.json"), "w"))
     got = gpu_parts.timeline(t.path("trace.json"), dict(h2d_gb_per_s=4.0, d2h_gb_per_s=5.0, hbm_read_gb_per_s=2000.0, gemm_gflops=1000.0), 5)
     t.eq((got["step_s"], got["steps"], round(got["h2d_gb_per_s"], 6)), (2.0, 3, 2.0), "steps")
-    # before the last prompt's end: 6 s of products, 0.5 of memory, 1 s of link; then 2.5 s of memory and 5 s of link
-    t.eq((round(got["floor_s"], 6), got["floor_is"]), (11.5, "GPU then h2d"), "floor")
+    # before the last prompt's end: 6 s of products, 0.5 of memory, 1.1 s of link; then 2.5 s of memory and 5.5 s of link
+    t.eq((round(got["floor_s"], 6), got["floor_is"]), (12.0, "GPU then h2d"), "floor")
 
 
 def test_differs(t):
