@@ -157,10 +157,19 @@ static int place(const struct ps_plan_req *req, const struct ps_candidate *c, st
     d->slab_host = ps_calloc(slabs, 1);
     d->hidden_tier = ps_calloc(p->micro_batches, 1);
     ps_auto_free uint64_t *bytes = ps_calloc(m->n_chunks, sizeof *bytes);
-    if (!d->chunk_tier || !d->slab_tier || !d->slab_host || !d->hidden_tier || !bytes)
+    ps_auto_free uint32_t *group = ps_calloc(m->n_chunks, sizeof *group);
+    if (!d->chunk_tier || !d->slab_tier || !d->slab_host || !d->hidden_tier || !bytes || !group)
         return ps_fail(dt, -ENOMEM, "plan: out of memory");
-    for (uint32_t i = 0; i < m->n_chunks; i++) bytes[i] = m->chunks[i].len;
-    ps_spread(bytes, m->n_chunks, c->weights.pct, PS_TIER__COUNT, d->chunk_tier, p->weight_bytes);
+    for (uint32_t i = 0; i < m->n_chunks; i++) {
+        bytes[i] = m->chunks[i].len;
+        group[i] = m->chunks[i].group;
+    }
+    if (d->gpu) /* a matrix in one piece is one launch */
+        ps_spread_groups(bytes, group, m->n_chunks, c->weights.pct, PS_TIER__COUNT, d->chunk_tier,
+                         p->weight_bytes);
+    else
+        ps_spread(bytes, m->n_chunks, c->weights.pct, PS_TIER__COUNT, d->chunk_tier,
+                  p->weight_bytes);
     count(&c->kv, slabs, d->slab_tier, sum);
     count(&c->hidden, p->micro_batches, d->hidden_tier, sum);
     place_attention(c, slabs, d);

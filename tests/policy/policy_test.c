@@ -2,6 +2,7 @@
 #include "policy/kv/policy.h"
 #include "policy/placement/spread.h"
 #include "ps_cmocka.h"
+#include <math.h>
 
 static struct ps_kv_config config(const char *policy)
 {
@@ -103,6 +104,34 @@ static void caps(void **state)
     assert_int_equal(ps_slab_kv_bytes(32, 64, PS_F16, 10), 2 * 32 * 64 * 2 * 10);
 }
 
+/* Within half the largest item at each group's end, and in a group no tier comes back. */
+static void shares_of_groups_stand_together(void **state)
+{
+    uint64_t bytes[300], sum[3];
+    uint32_t group[300];
+    uint8_t tier[300];
+    unsigned seed = 5;
+    for (unsigned round = 0; round < 200; round++) {
+        double pct[3] = { rand_r(&seed) % 101, 0, 0 }, dealt = 0, got[3] = { 0 };
+        if (round % 3) pct[1] = rand_r(&seed) % (int) (101 - pct[0]);
+        pct[2] = 100 - pct[0] - pct[1];
+        for (int i = 0; i < 300; i++) {
+            bytes[i] = 1 + (uint64_t) rand_r(&seed) % 1000;
+            group[i] = (uint32_t) i / 23;
+        }
+        ps_spread_groups(bytes, group, 300, pct, 3, tier, sum);
+        for (int i = 0; i < 300; i++) {
+            assert_true(pct[tier[i]] > 0);
+            if (i && group[i] == group[i - 1]) assert_true(tier[i] >= tier[i - 1]);
+            dealt += (double) bytes[i];
+            got[tier[i]] += (double) bytes[i];
+            for (int t = 0; t < 3 && (i == 299 || group[i + 1] != group[i]); t++)
+                assert_true(fabs(got[t] - pct[t] / 100 * dealt) <= 1000);
+        }
+        for (int t = 0; t < 3; t++) assert_true(got[t] == (double) sum[t]);
+    }
+}
+
 /* Shares come within one item, and a tier's items lie evenly. */
 static void shares_are_spread(void **state)
 {
@@ -140,6 +169,7 @@ int main(void)
         cmocka_unit_test(nothing_is_ignored_silently),
         cmocka_unit_test(caps),
         cmocka_unit_test(shares_are_spread),
+        cmocka_unit_test(shares_of_groups_stand_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
