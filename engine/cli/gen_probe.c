@@ -5,6 +5,7 @@
 #include "engine/cli/generate.h"
 #include "offload/dev.h"
 #include "offload/probe.h"
+#include "offload/probe_gpu.h"
 #include <string.h>
 
 static const double slice_s = 0.15;
@@ -15,7 +16,11 @@ enum {
     GEMM_N = 1024,
     GEMM_K = 1024,
     DRAM_BYTES = 128 << 20,
-    DISK_BYTES = 256 << 20
+    DISK_BYTES = 256 << 20,
+    GPU_WORTH_BYTES = 1 << 30,
+    GPU_COPY_BYTES = 64 << 20,
+    GPU_GEMM_M = 1024,
+    GPU_GEMM = 4096
 };
 
 struct gemm {
@@ -72,6 +77,25 @@ static double probe_gemm(unsigned threads, enum ps_dtype type)
     return r < 0 ? 0 : rate.median;
 }
 
+/* Beside a GPU, whose memory it takes for a moment. */
+static void probe_gpu(struct ps_job_cfg *job)
+{
+    const struct ps_probe_gpu how = { .copy_bytes = GPU_COPY_BYTES,
+                                      .m = GPU_GEMM_M,
+                                      .n = GPU_GEMM,
+                                      .k = GPU_GEMM,
+                                      .dtype = job->model->dtype,
+                                      .times = 8 };
+    struct ps_gpu_rates r = { 0 };
+    if (job->model->weight_bytes < PROBE_WORTH_BYTES || job->plan.gpu.mem_bytes < GPU_WORTH_BYTES ||
+        ps_probe_gpu(job->run.cuda, &how, &r, NULL) < 0)
+        return;
+    job->probed.h2d = r.h2d;
+    job->probed.d2h = r.d2h;
+    job->probed.hbm = r.hbm;
+    job->probed.flops = r.flops;
+}
+
 void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
 {
     const struct ps_packed *m = job->model;
@@ -94,9 +118,16 @@ void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
         if (!ps_probe_disk_write(offload_dir, &disk, &rate, &direct, NULL) && direct)
             job->probed.disk_write = rate.median;
     }
-    if (!job->gpu) job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
+    if (job->gpu)
+        probe_gpu(job);
+    else
+        job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
     job->plan.rates = (struct ps_rates) { .disk_read = job->probed.disk_read,
                                           .disk_write = job->probed.disk_write,
                                           .dram = job->probed.dram,
-                                          .gemm = job->probed.flops };
+                                          .gemm = job->gpu ? 0 : job->probed.flops,
+                                          .h2d = job->probed.h2d,
+                                          .d2h = job->probed.d2h,
+                                          .hbm = job->probed.hbm,
+                                          .gpu_gemm = job->gpu ? job->probed.flops : 0 };
 }
