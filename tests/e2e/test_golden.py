@@ -5,9 +5,10 @@ import json, os, shutil, subprocess, sys
 from harness import SHARED, TOP, cases, smoke
 
 
-def golden(t, folder, *options):
-    r = subprocess.run([sys.executable, os.path.join(TOP, "tests", "golden.py"), t.exe, folder, "--only", "full,local,sink,h2o", *options],
-                       capture_output=True, text=True, env=t.shared.env, timeout=600 * t.shared.slow_by)
+def golden(t, folder, *options, gpu=None):
+    exe, env = gpu.program(t.exe) if gpu else t.exe, gpu.env("/dev/null") if gpu else {}
+    r = subprocess.run([sys.executable, os.path.join(TOP, "tests", "golden.py"), exe, folder, "--only", "full,local,sink,h2o", *options],
+                       capture_output=True, text=True, env={**t.shared.env, **env}, timeout=600 * t.shared.slow_by)
     if r.returncode:
         t.check(False, (r.stdout + r.stderr)[-1500:])
     t.check(" 0 failed" in r.stdout, r.stdout)
