@@ -83,6 +83,7 @@ int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt)
     if (!api) return without(a, why.text, dt);
     j->plan.gpu = (struct ps_plan_gpu) { ceiling(&a->gpu, a->gpu_mem), a->gpu.sm };
     j->run.cuda = api;
+    j->run.near_pci = a->gpu.pci;
     j->gpu = &a->gpu;
     return 0;
 }

@@ -141,7 +141,8 @@ int ps_open_run(struct ps_opened *x)
     const struct ps_run_cfg *c = s->cfg;
     struct ps_arena_cfg mem = { .bytes = s->plan->host_bytes,
                                 .populate = !c->sim, /* then nothing is read or computed */
-                                .numa_nodes = c->numa_nodes };
+                                .numa_nodes = c->numa_nodes,
+                                .near_pci = s->d->gpu ? c->near_pci : NULL };
     int r = ps_arena_open(&mem, &x->host, s->dt);
     if (!r) r = ps_layout_host(x->host, s->m, s->plan, c->threads, &s->l, s->dt);
     if (!r) s->host_mem = ps_arena_base(x->host);

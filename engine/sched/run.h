@@ -77,6 +77,8 @@ struct ps_run_cfg {
     const struct ps_sim_rates
         *sim; /* not NULL: nothing is read or computed, times are virtual; every token is 0 */
     const struct ps_cuda_api *cuda; /* the GPU that a plan with gpu_bytes is run on */
+    const char
+        *near_pci; /* where it is: memory of its node is taken unless numa_nodes says other */
     /* Opens another device instead (tests); the GPU's memory is then memory of the host. */
     int (*device)(const struct ps_dev_cfg *cfg, struct ps_dev **ret);
     ps_dev_trace *trace;
