@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     rig g = {};
     std::vector<shape> shapes;
     g.bytes = static_cast<size_t>(1024) << 20;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i += 2) {
         shape s = {};
         unsigned long mib = 0;
         const char *v = i + 1 < argc ? argv[i + 1] : "";
@@ -223,7 +223,6 @@ int main(int argc, char **argv)
             fprintf(stderr, "gpu-probe [--mib N] [--gemm MxNxK]...\n");
             return 2;
         }
-        i++;
     }
     if (shapes.empty()) shapes = layers();
     int processors = 0;

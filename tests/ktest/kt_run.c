@@ -138,17 +138,17 @@ static double element(enum kt_type t, const uint8_t *p, size_t i)
     return v;
 }
 
-/* Equal bits, or both numbers and near enough. Written so that a NaN in got is a mismatch. */
-static bool near(const struct kt_buf *b, const uint8_t *want, float rel, double scale, size_t i)
+/* Equal bits, or both numbers and near enough; least: what is small is held to no less. Written so that a NaN in got is a mismatch. */
+static bool near(const struct kt_buf *b, const uint8_t *want, float rel, double least, size_t i)
 {
     const size_t sz = kt_type_bytes(b->type);
     if (!memcmp(want + i * sz, b->p + i * sz, sz)) return true;
     if (b->type == KT_I32 || b->type == KT_U8) return false;
     const double w = element(b->type, want, i), g = element(b->type, b->p, i);
-    return fabs(g - w) <= (double) rel * fmax(fabs(w), 0.1 * scale);
+    return fabs(g - w) <= (double) rel * fmax(fabs(w), least);
 }
 
-static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, float rel,
+static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, float loose,
                         struct fault *f)
 {
     const size_t sz = kt_type_bytes(b->type), n = b->bytes / sz;
@@ -157,8 +157,10 @@ static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, 
         const double w = fabs(element(b->type, want, i));
         if (w < INFINITY) scale = fmax(scale, w);
     }
+    const float rel = loose > 0 ? loose : b->rel;
+    const double least = loose > 0 ? scale : 0.1 * scale;
     for (size_t i = 0; i < n; i++)
-        if (bits ? memcmp(want + i * sz, b->p + i * sz, sz) != 0 : !near(b, want, rel, scale, i)) {
+        if (bits ? memcmp(want + i * sz, b->p + i * sz, sz) != 0 : !near(b, want, rel, least, i)) {
             *f = (struct fault) { bits ? "bits depend on how the work is cut"
                                        : "differs from reference",
                                   b, i, want };
@@ -178,7 +180,7 @@ static void compare(struct kt *kt, const struct kt_spec *sp, bool bits, bool loo
         got[n] = b->p;
         bytes[n++] = b->bytes;
         if (bits || !sp->compare)
-            compare_buf(b, bits ? b->one : b->want, bits, loose ? sp->loose : b->rel, f);
+            compare_buf(b, bits ? b->one : b->want, bits, loose ? sp->loose : 0, f);
     }
     if (!bits && sp->compare) f->why = sp->compare(sp->args, want, got, bytes);
 }

@@ -44,7 +44,8 @@ struct kt_spec {
      * Fills ret_args (at most KT_ARGS_MAX bytes) with the i-th piece; false when there are no more. Together the
      * pieces must write the bits that the whole writes. Called anew, from 0, for each row. */
     bool (*piece)(struct kt *kt, const void *args, unsigned i, void *ret_args);
-    /* Optional: the tolerance of CUDA rows, which round their inputs; their bits may depend on how the work is cut, too. */
+    /* Optional: the tolerance of CUDA rows, which round their inputs, relative to the largest element of a buffer: what rounding does to a sum
+     * does not shrink with the sum. Their bits may depend on how the work is cut, too. */
     float loose;
     /* Optional, instead of the comparison by tolerance: NULL, or why not. Outputs and in/outs in the order of
      * their creation, n[i] bytes each. */
