@@ -8,7 +8,7 @@
  *
  *  - few rows (dot_*): lanes along k. A lane is a class, so w is used as it lies. Rows of x are interleaved first:
  *    a power of two apart they would share one cache set with each other and with w's rows. DOT_KB inputs (a divisor of
- *    PS_LIN_KB) of at most DOT_MR rows stay in L1 while a group of columns (PS_LIN_GROUP, or half of it) passes. Its lane
+ *    PS_LIN_KB) of at most DOT_MR rows stay in L1 while a group of columns (at most PS_LIN_GROUP) passes. Its lane
  *    sums wait in scratch, are transposed and added class by class.
  *  - many rows (panel_*): lanes along n. A tile of 32 columns of w is widened and transposed into a panel that
  *    stays in L2, x is packed once per block into tiles of MR rows; both with the classes apart, so that the inner
@@ -225,9 +225,9 @@ PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_b
 {
     const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
     const uint32_t blocks = (a->m + DOT_MR - 1) / DOT_MR;
-    /* Two groups in L2; but the lanes of half a group are added up as slowly as a whole one's. */
-    const uint32_t group = a->k > PS_LIN_KB && a->m < DOT_MR ? PS_LIN_GROUP / 2 : PS_LIN_GROUP;
-    const uint32_t kb = DOT_KB(t, blocks);
+    /* Memory is the limit of up to four rows: w's next 64 to 128 KiB are on their way, and one row takes whole rows of w. */
+    const uint32_t group = a->m > 4 ? PS_LIN_GROUP : a->k > PS_LIN_KB ? 8 : 16;
+    const uint32_t kb = a->m == 1 ? PS_LIN_KB : DOT_KB(t, blocks);
     const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL, ldw = a->k * (t == PS_F32 ? 4u : 2u);
     struct dot_fetch fetch = { .at = (uintptr_t) a->w + (n_begin + group) * ldw, .share = blocks };
     uint32_t row[PS_LIN_DOT_MAX / DOT_MR + 1];
