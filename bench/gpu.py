@@ -9,7 +9,7 @@
                                       `gpu.sh all --build DIR` runs on a machine that has neither compiler nor packages
     gpu.sh table                      write the summary of what is there anew
 
-A part that is done (the same programs, the same GPU, the same sizes) is not run again without --again; one that was killed, failed or
+A part that is done (the same programs, the same GPU, the same sizes) is not run again without --again, which is for the parts named; one that was killed, failed or
 was skipped is cleaned up and run again. Results: OUT/gpu-PART.json and .md, and OUT/gpu-summary.md. What was aimed at and not reached
 is printed as such, and is no failure. Exit: 0, 1 if a part failed, 2 wrong usage or no usable GPU, 130 interrupted.
 The last line is `N done, N failed, N skipped`.
@@ -35,8 +35,10 @@ class Timeout(Exception):
 
 
 class Part:
-    def __init__(self, name, group, limit_s, what, run, needs=(), sampled=False):
-        self.name, self.group, self.limit_s, self.what, self.run, self.needs, self.sampled = name, group, limit_s, what, run, needs, sampled
+    """makes: the path, of the arguments, of what it leaves behind for others; without that it is not done."""
+
+    def __init__(self, name, group, limit_s, what, run, needs=(), sampled=False, makes=None):
+        self.name, self.group, self.limit_s, self.what, self.run, self.needs, self.sampled, self.makes = name, group, limit_s, what, run, needs, sampled, makes
 
 
 def find(build, emulated):
@@ -178,9 +180,9 @@ def identity(a):
     return h.hexdigest()[:16]
 
 
-def is_done(a, name):
-    r = load(a, name)
-    return bool(r) and r["status"] == "done" and r["identity"] == a.identity
+def is_done(a, part):
+    r = load(a, part.name)
+    return bool(r) and r["status"] == "done" and r["identity"] == a.identity and (not part.makes or os.path.exists(part.makes(a)))
 
 
 def number(v):
@@ -241,30 +243,33 @@ def summary(a, parts):
 
 # ---------------------------------------------------------------- running
 
-def with_needs(parts, names):
-    """In the table's order, each after what it needs."""
-    by_name, wanted = {p.name: p for p in parts}, set()
-
-    def add(name):
-        wanted.add(name)
-        for n in by_name[name].needs:
-            add(n)
-    for p in parts:
-        if "all" in names or p.name in names or p.group in names:
-            add(p.name)
-    unknown = [n for n in names if n != "all" and n not in by_name and n not in {p.group for p in parts}]
+def named(parts, names):
+    unknown = [n for n in names if n != "all" and not any(n in (p.name, p.group) for p in parts)]
     if unknown:
         stop(f"there is no part {unknown[0]}; `gpu.sh list` names them")
-    return [p for p in parts if p.name in wanted]
+    return [p for p in parts if "all" in names or p.name in names or p.group in names]
 
 
-def run_part(a, part, limit_s):
+def with_needs(parts, wanted, to_do):
+    """`wanted` and what those of them that are `to_do` need, in the table's order."""
+    by_name, out = {p.name: p for p in parts}, set()
+
+    def add(p):
+        out.add(p.name)
+        for n in p.needs if to_do(p) else ():
+            add(by_name[n])
+    for p in wanted:
+        add(p)
+    return [p for p in parts if p.name in out]
+
+
+def run_part(a, part, limit_s, needs=()):
     begin, c = time.monotonic(), Run(a, part, limit_s)
     status, why = "done", None
     try:
-        missing = [n for n in part.needs if not is_done(a, n)]
+        missing = [p for p in needs if not is_done(a, p)]
         if missing:
-            raise Skip(f"{missing[0]} is not done")
+            raise Skip(f"{missing[0].name} is not done")
         part.run(c)
     except Skip as e:
         status, why = "skipped", str(e)
@@ -297,8 +302,9 @@ def run_all(a, parts, wanted):
     a.machine = machine(a)
     a.identity = identity(a)
     print(f"# {about(a.machine)}", flush=True)
-    for part in wanted:
-        if is_done(a, part.name) and not a.again:
+    to_do = lambda p: not is_done(a, p) or (a.again and p in wanted)
+    for part in with_needs(parts, wanted, to_do):
+        if not to_do(part):
             print(f"done before  {part.name}", flush=True)
             done["done"] += 1
             continue
@@ -307,7 +313,7 @@ def run_all(a, parts, wanted):
             print(f"not begun    {part.name}: --within {a.within:.0f} is over", flush=True)
             done["skipped"] += 1
             continue
-        r = run_part(a, part, limit)
+        r = run_part(a, part, limit, [p for p in parts if p.name in part.needs])
         done[r["status"]] += 1
         print(f"{r['status']:12} {part.name} ({r['seconds']:.0f} s){marks(r)}{': ' + r['why'] if r['why'] else ''}", flush=True)
         for x in r["reach"]:
@@ -345,8 +351,8 @@ def main():
     ap = argparse.ArgumentParser(prog="gpu.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("names", nargs="+", metavar="NAME")
     ap.add_argument("--build", default=os.path.join(TOP, "build-gpu"), help="a build with tests and nvcc, or a packed folder")
-    ap.add_argument("--out", default=os.path.join(TOP, "bench", "results"))
-    ap.add_argument("--work", default=os.path.join(os.environ.get("TMPDIR", "/tmp"), "penstock-gpu"), help="for models and jobs; OPT-6.7B takes 13 GB, OPT-30B 60")
+    ap.add_argument("--out", help="for results (bench/results; of --tiny and --emulated WORK/results)")
+    ap.add_argument("--work", default=os.path.join(os.environ.get("TMPDIR", "/tmp"), "penstock-gpu"), help="for models and jobs; OPT-6.7B takes 13 GB, OPT-30B 60; a folder in memory will do")
     ap.add_argument("--again", action="store_true", help="also what is done")
     ap.add_argument("--within", type=float, metavar="S", help="begin no part when so many seconds are over, and cut the last one's time")
     ap.add_argument("--gpu-mem", default="16G", help="of whole jobs (16G)")
@@ -356,6 +362,7 @@ def main():
     ap.add_argument("--tiny", action="store_true", help="tiny sizes: whether the parts run at all")
     ap.add_argument("--emulated", action="store_true", help="the programs of a build's emulated GPU, for tests of this script")
     a = ap.parse_args()
+    a.out = a.out or (os.path.join(a.work, "results") if a.tiny or a.emulated else os.path.join(TOP, "bench", "results"))
     a.build, a.out, a.work = map(os.path.abspath, (a.build, a.out, a.work))
     a.programs = find(a.build, a.emulated)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
@@ -372,7 +379,7 @@ def main():
         elif a.names[0] == "table":
             summary(a, PARTS)
         else:
-            return run_all(a, PARTS, with_needs(PARTS, a.names))
+            return run_all(a, PARTS, named(PARTS, a.names))
     except KeyboardInterrupt:
         return 130
     return 0

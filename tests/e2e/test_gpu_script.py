@@ -41,7 +41,8 @@ def test_list(t):
     t.eq((len(set(names)), max(p.limit_s for p in gpu_parts.PARTS) <= 240), (len(names), True), "names, limits")
     groups = {p.group for p in gpu_parts.PARTS}
     t.check({"check", "sanitize", "rates", "bench-6.7b", "bench-30b"} == groups and not groups & set(names), f"{groups}")
-    t.eq([p.name for p in gpu_parts.PARTS if p.sampled], [n for n in names if n.startswith("bench-30b-")], "sampled")
+    t.eq([p.name for p in gpu_parts.PARTS if p.sampled], [n for n in names if n.split("-")[-1] in gpu_parts.WINDOWS], "sampled")
+    t.eq(names.count("bench-30b-512-full-early") + names.count("bench-6.7b-1024-h2o-late"), 2, "windows")
 
 
 def test_measures(t):
@@ -63,8 +64,10 @@ def test_measures(t):
     t.check(md.count("| done |") == 6 and "reached: " in md.lower(), md)
     t.eq(run(t, "kernels", "probe").count("done before"), 2, "run again")
     t.eq(run(t, "model-30b", "--again").count("done before"), 0, "--again")
-    shutil.rmtree(t.path("work"))                       # its models, too: the parts know by their results
-    t.eq(run(t, "stream").count("done before"), 3, "done")
+    shutil.rmtree(t.path("work"))                       # the models, too: made again for those that need them
+    t.eq(run(t, "stream"), run(t, "stream"), "done, and done again")
+    out = run(t, "stream", "--again")
+    t.check(all(x in out for x in ("done before  probe", "done         model-6.7b", "done         stream")), out)
 
 
 def sanitizer(t):
@@ -167,8 +170,9 @@ def test_a_part_ends(t):
         time.sleep(0.02)
     t.check(not alive(pid), "its child lives")
     heir = gpu.Part("heir", "g", 1, "Heir", lambda c: None, ("slow",))
-    t.eq((gpu.is_done(a, "slow"), gpu.run_part(a, heir, 1)["why"]), (False, "slow is not done"), "needs")
-    t.eq([p.name for p in gpu.with_needs([slow, heir], ["heir"])], ["slow", "heir"], "order")
+    t.eq((gpu.is_done(a, slow), gpu.run_part(a, heir, 1, [slow])["why"]), (False, "slow is not done"), "needs")
+    t.eq([p.name for p in gpu.with_needs([slow, heir], [heir], lambda p: True)], ["slow", "heir"], "order")
+    t.eq(gpu.with_needs([slow, heir], [heir], lambda p: False), [heir], "a part that is done needs nothing")
 
     def bad(c):
         c.reach("a thing", 0.5, 0.9)
@@ -180,9 +184,13 @@ def test_a_part_ends(t):
     t.check("NOT REACHED: a thing: 50.0 %, aimed at at least 90.0 %" in md and "- reached: cost: 4.0 %, aimed at at most 5.0 %" in md and "told" in md, md)
     ok = gpu.Part("ok", "g", 5, "Fine", lambda c: c.row(a=1.25, b=None, c="d"))
     gpu.run_part(a, ok, 5)
-    t.check("| 1.25 | - | d |" in t.read("out/gpu-ok.md").decode() and gpu.is_done(a, "ok"), "table")
+    t.check("| 1.25 | - | d |" in t.read("out/gpu-ok.md").decode() and gpu.is_done(a, ok), "table")
+    ok.makes = lambda a: t.path("thing")
+    t.check(not gpu.is_done(a, ok), "done without what it makes")
+    t.write("thing", "")
+    t.check(gpu.is_done(a, ok), "done")
     a.identity = "other programs"
-    t.check(not gpu.is_done(a, "ok"), "done by other programs")
+    t.check(not gpu.is_done(a, ok), "done by other programs")
 
 
 def alive(pid):
