@@ -291,17 +291,17 @@ static const struct ps_dev_ops cuda_ops = {
 
 static int pin_found(struct cuda *g)
 {
-    enum { PAGE = 4096 };
-    _Static_assert(PS_OP__COUNT * sizeof *g->found <= PAGE, "fits into a page");
-    int32_t *p = ps_aligned(PAGE, PAGE);
+    enum { BYTES = PS_DEV_CUDA_PINS_BYTES };
+    _Static_assert(PS_OP__COUNT * sizeof *g->found <= BYTES, "fits into a page");
+    int32_t *p = ps_aligned(BYTES, BYTES);
     if (!p) return -ENOMEM;
-    memset(p, 0, PAGE);
-    int r = g->api->pin(p, PAGE);
-    if (r < 0)
+    memset(p, 0, BYTES);
+    if (g->api->pin(p, BYTES) < 0) {
         free(p);
-    else
-        g->found = p;
-    return r;
+        return -PS_EPIN;
+    }
+    g->found = p;
+    return 0;
 }
 
 static int take_memory(struct cuda *g, const struct ps_dev_cuda_cfg *cfg)
@@ -384,7 +384,10 @@ int ps_dev_cuda_open(const struct ps_dev_cfg *cfg, const struct ps_dev_cuda_cfg 
     if (!r) r = start_threads(g);
     if (r < 0) {
         const char *words = g->api->error();
-        (void) ps_fail(dt, r, "the GPU cannot be used: %s", *words ? words : ps_err_str(r));
+        (void) ps_fail(dt, r, "%s: %s",
+                       r == -PS_EPIN ? "no page can be pinned for the GPU's errors"
+                                     : "the GPU cannot be used",
+                       *words ? words : ps_err_str(r));
         cuda_close(&g->cpu.base);
         return r;
     }

@@ -13,10 +13,12 @@ struct ps_dev_cuda_cfg {
     const struct ps_pinned *
         pinned; /* where moves to and from the GPU have their host side; NULL: in one registration each */
 };
+/* Of host memory, pinned by the device itself. */
+enum { PS_DEV_CUDA_PINS_BYTES = 4096 };
 /* Memory of the GPU that a device with this configuration takes, all of it at open. */
 uint64_t ps_dev_cuda_bytes(const struct ps_dev_cuda_cfg *cfg);
 /* Host memory that moves to and from the GPU touch must be pinned while they run; the arguments of a kernel that are arrays
- * of structs are read by the GPU, too. cfg->threads work behind HOST. */
+ * of structs are read by the GPU, too. cfg->threads work behind HOST. -PS_EPIN: no more can be pinned. */
 int ps_dev_cuda_open(const struct ps_dev_cfg *cfg, const struct ps_dev_cuda_cfg *cuda,
                      struct ps_dev **ret, struct ps_detail *dt) ps_must_check;
 void *ps_dev_cuda_mem(const struct ps_dev *d); /* mem_bytes, 256-byte aligned */

@@ -53,6 +53,13 @@ static int open_store(struct ps_opened *x)
     return r;
 }
 
+/* No more can be pinned: another plan has to leave room for what the device pins itself. */
+static void keep_room(struct ps_sched *s)
+{
+    uint64_t *n = &s->stats.pinned_bytes;
+    *n -= *n < PS_DEV_CUDA_PINS_BYTES ? *n : PS_DEV_CUDA_PINS_BYTES;
+}
+
 /* What the GPU copies, reads and writes of the host's memory. */
 static int pin(struct ps_opened *x)
 {
@@ -62,7 +69,9 @@ static int pin(struct ps_opened *x)
     int r = ps_pinned_open(s->cfg->cuda, &front, 1, UINT64_MAX, &x->pinned, &why);
     if (r < 0) return ps_fail(s->dt, r, "pinned memory: %s", ps_err_str(r));
     s->stats.pinned_bytes = ps_pinned_bytes(x->pinned);
-    return s->stats.pinned_bytes < front.bytes ? ps_fail(s->dt, -PS_EPIN, "%s", why.text) : 0;
+    if (s->stats.pinned_bytes == front.bytes) return 0;
+    keep_room(s);
+    return ps_fail(s->dt, -PS_EPIN, "%s", why.text);
 }
 
 /* Memory of the GPU is the device's, cut up here; a mapping stands for it where there is no GPU behind the plan (sim, tests). */
@@ -84,6 +93,7 @@ static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
         if (r < 0) return r;
         cuda.pinned = x->pinned;
         r = ps_dev_cuda_open(cfg, &cuda, &s->dev, s->dt);
+        if (r == -PS_EPIN) keep_room(s);
         if (r < 0) return r;
         mem.base = ps_dev_cuda_mem(s->dev);
     }
