@@ -82,6 +82,8 @@ struct Fiber {
     unsigned mask;
     int from;
     uint64_t value, result;
+    // of global memory: when it wrote last, and when it fenced last (0: never), and after how many barriers
+    uint32_t wrote, fenced, wrote_barriers, fenced_barriers;
     uint32_t syncs;       // __syncwarp()s so far
     uint32_t knows[WARP]; // what it is ordered after, by lane of its warp; not set while syncs == 0
 };
@@ -98,8 +100,12 @@ struct Block {
     Context scheduler;
     bool complained;
     unsigned slice;
-    uint32_t number; // of the block, from 1
-    bool fenced;     // a thread has executed __threadfence()
+    uint32_t number;      // of the block, from 1
+    uint32_t now;         // counts writes to global memory, and fences
+    const Fiber *counter; // the thread that did an atomic operation on global memory last
+    bool acquired;        // and a fence after it
+    std::vector<bool>
+        published; // by number of block: what it wrote was fenced before an atomic operation
 };
 static thread_local Block *blk;
 static thread_local Fiber *cur;
@@ -274,7 +280,29 @@ uint64_t warp(WarpOp op, unsigned mask, uint64_t v, int from, int line)
     hand_on(false);
     return me->result;
 }
-void fence() { blk->fenced = true; }
+void fence()
+{
+    cur->fenced = ++blk->now;
+    cur->fenced_barriers = blk->barriers;
+    if (cur == blk->counter) blk->acquired = true;
+}
+// A counter in global memory: it tells other blocks of what was written before, if all of that is ordered before it and fenced.
+static void counts()
+{
+    Block *b = blk;
+    bool all = true;
+    for (const Fiber &f : b->f) {
+        if (!f.wrote) continue;
+        const bool mine = &f == cur;
+        const bool ordered = mine || f.wrote_barriers < b->barriers;
+        const bool own = f.fenced > f.wrote && (mine || f.fenced_barriers < b->barriers);
+        const bool by_me = cur->fenced > f.wrote && cur->fenced_barriers > f.wrote_barriers;
+        all = all && ordered && (own || by_me);
+    }
+    b->published[b->number] = all;
+    b->counter = cur;
+    b->acquired = false;
+}
 uint64_t ticks()
 {
     static uint64_t t;
@@ -342,7 +370,9 @@ static void run_block(Block &b, dim3 bid)
     b.at_barrier = b.done = b.barriers = 0;
     std::fill(b.here, b.here + THREADS_MAX / WARP, 0);
     std::fill(b.gone, b.gone + THREADS_MAX / WARP, 0);
-    b.complained = b.fenced = false;
+    b.complained = b.acquired = false;
+    b.counter = nullptr;
+    b.now = 0;
     b.slice = 1 + draw(SLICE);
     dynamic_set(l.smem);
     for (unsigned i = 0; i < n; i++) {
@@ -352,7 +382,7 @@ static void run_block(Block &b, dim3 bid)
         f.t = { dim3(i % l.block.x, i / l.block.x % l.block.y, i / (l.block.x * l.block.y)), bid,
                 l.block, l.grid, i % WARP };
         f.own = &f.t;
-        f.syncs = 0;
+        f.syncs = f.wrote = f.fenced = 0;
         // Stacks whose ends are a multiple of a page apart would share a few lines of the cache.
         context_make(&f.ctx, f.stack, STACK - i * 448 % PAGE, fiber_main);
         wake(&f);
@@ -458,8 +488,19 @@ static void touch_shared(Addr a, size_t size, Touch how)
     }
 }
 
+// Both ends of a counter: the other block has told of what it wrote, and this one has looked.
+static bool told(uint32_t other)
+{
+    return blk->acquired && (other == SEVERAL || blk->published[other]);
+}
+
 static void touch_global(Addr a, size_t size, Touch how)
 {
+    if (how == ATOMIC) counts();
+    if (how == WRITE) {
+        cur->wrote = ++blk->now;
+        cur->wrote_barriers = blk->barriers;
+    }
     for (Addr x = a; x < a + size; x++) {
         if (x / PAGE != last_page || !last_cells) {
             auto &c = touched[x / PAGE];
@@ -470,9 +511,9 @@ static void touch_global(Addr a, size_t size, Touch how)
         uint32_t &w = last_cells->wrote[x % PAGE], &r = last_cells->read[x % PAGE],
                  me = blk->number;
         bool &atomic = last_cells->atomic[x % PAGE];
-        bool both = how == ATOMIC && atomic, clash = w && w != me && !both;
-        if (how != READ && r && r != me && !both) clash = true;
-        if (clash && !blk->fenced && !blk->complained) {
+        bool both = how == ATOMIC && atomic, clash = w && w != me && !both && !told(w);
+        if (how != READ && r && r != me && !both && !told(r)) clash = true;
+        if (clash && !blk->complained) {
             report("%s: block (%u,%u,%u) %s %s, and so does another block, which is not ordered "
                    "with it",
                    blk->launch->name.c_str(), self->bid.x, self->bid.y, self->bid.z,
@@ -580,6 +621,7 @@ void run_launch(const OpP &op, const Launch &l)
     b.live = l.block.x * l.block.y * l.block.z;
     b.f.resize(b.live);
     b.ready.reserve(b.live);
+    b.published.assign(l.grid.x * l.grid.y * l.grid.z + 1, false);
     blk = &b;
     trapped = false;
     device_ok_hi = pinned_ok_hi = 0;

@@ -147,18 +147,26 @@ __global__ void diverging_kernel(bool deadlock)
 }
 void diverging(bool deadlock, cudaStream_t s) { LAUNCH(diverging_kernel, 1, 8, 0, s, deadlock); }
 
-__global__ void last_block_kernel(float *y, unsigned *counter, bool fence)
+// The last block adds up what two threads of each wrote. steps: what is done of fence, barrier, fence after.
+__global__ void last_block_kernel(float *y, unsigned *counter, unsigned steps)
 {
-    y[blockIdx.x] = (float) blockIdx.x;
-    if (fence) __threadfence();
-    if (atomicAdd(counter, 1u) != gridDim.x - 1) return;
+    __shared__ bool last;
+    y[blockIdx.x * 2 + threadIdx.x] = (float) blockIdx.x;
+    if (steps & 1) __threadfence();
+    if (steps & 2) __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(counter, 1u) == gridDim.x - 1;
+        if (steps & 4) __threadfence();
+    }
+    __syncthreads();
+    if (!last || threadIdx.x) return;
     float sum = 0;
-    for (unsigned i = 0; i < gridDim.x; i++) sum += y[i];
-    y[gridDim.x] = sum;
+    for (unsigned i = 0; i < gridDim.x * 2; i++) sum += y[i];
+    y[gridDim.x * 2] = sum;
 }
-void last_block(float *y, unsigned *counter, unsigned n, bool fence, cudaStream_t s)
+void last_block(float *y, unsigned *counter, unsigned n, unsigned steps, cudaStream_t s)
 {
-    LAUNCH(last_block_kernel, n, 1, 0, s, y, counter, fence);
+    LAUNCH(last_block_kernel, n, 2, 0, s, y, counter, steps);
 }
 
 __global__ void trapping_kernel() { __trap(); }

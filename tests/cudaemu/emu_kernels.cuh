@@ -26,6 +26,6 @@ void bhalves(__nv_bfloat16 *y, const __nv_bfloat16 *x, unsigned n, cudaStream_t 
 void misaligned(float *y, cudaStream_t s);
 void diverging(bool deadlock, cudaStream_t s);
 /* y[b] = b; the last block to finish adds them up in y[n], which takes a fence. */
-void last_block(float *y, unsigned *counter, unsigned n, bool fence, cudaStream_t s);
+void last_block(float *y, unsigned *counter, unsigned n, unsigned steps, cudaStream_t s);
 void trapping(cudaStream_t s);
 #endif

@@ -3,6 +3,9 @@
  * that cannot be touched; on a GPU compute-sanitizer's memcheck knows). Words of the args and of the inputs that point into a buffer are made to point into its twin. */
 #include "engine/base/ps_err.h"
 #include "kt.h"
+#ifdef KT_CUDAEMU
+#include "cudaemu.h"
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +25,16 @@ static void *gpu_alloc(const struct kt *kt, size_t bytes)
     void *p = NULL;
     must(kt, kt->cuda->alloc(bytes, &p), "GPU memory");
     return p;
+}
+
+/* What the emulation has found so far: races, accesses out of bounds, ... */
+static unsigned reports(void)
+{
+#ifdef KT_CUDAEMU
+    return cudaemu_reports();
+#else
+    return 0;
+#endif
 }
 
 /* Complete when it returns. One of the two is the GPU's. */
@@ -135,6 +148,7 @@ int kt_cuda_run(struct kt *kt, const struct ps_kern *k, const void *args, struct
     static struct twin twins[KT_BUF_MAX];
     _Alignas(16) uint8_t mine[KT_ARGS_MAX];
     const size_t size = ps_op_args_size(k->op);
+    const unsigned before = reports();
     upload(kt, twins);
     memcpy(mine, args, size);
     translate(kt, twins, mine, size);
@@ -146,6 +160,7 @@ int kt_cuda_run(struct kt *kt, const struct ps_kern *k, const void *args, struct
     if (rc < 0) fprintf(stderr, "%s: %s\n", k->name, kt->cuda->error());
     if (rc >= 0) rc = take_error(kt);
     *ret_why = download(kt, twins);
+    if (!*ret_why && reports() > before) *ret_why = "the emulation reports something";
     return rc;
 }
 

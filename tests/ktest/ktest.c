@@ -9,6 +9,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef KT_CUDAEMU
+#include "cudaemu.h"
+#endif
 
 #define TESTS(X) \
     X(embed)     \
@@ -143,9 +146,10 @@ static int verdicts(struct kt *kt)
 }
 
 /* The rows of a module, or of this program when it was linked with the emulation. */
-static void cuda(struct kt *kt)
+static void cuda(struct kt *kt, uint32_t seed)
 {
 #ifdef KT_CUDAEMU
+    cudaemu_reset(seed);
     kt->cuda = ps_cuda_module();
     ps_kern_add(kt->cuda->rows);
 #else
@@ -170,7 +174,7 @@ int main(int argc, char **argv)
     if (rc >= 0) return rc;
     if (!kt.bench.threads) kt.bench.threads = 1;
     if (kt.bench.threads > KT_THREADS_MAX) kt.bench.threads = KT_THREADS_MAX;
-    cuda(&kt);
+    cuda(&kt, seed);
     if (kt.cuda && kt.bench.ms > 0 && !(kt.floor_flops > 0)) {
         fputs("ktest: --bench on a GPU wants --limits=GFLOPS,GB_PER_S\n", stderr);
         return 2;

@@ -29,7 +29,7 @@ static void any_order_gives_the_same_bytes(void **state)
     }
 }
 
-/* Nothing waits for the whole device but freeing its memory at the end. */
+/* Nothing waits for the whole device but freeing its memory at the end. What was done is counted, and timed. */
 static void only_the_end_waits_for_all(void **state)
 {
     struct ps_detail dt = { { 0 } };
@@ -43,6 +43,9 @@ static void only_the_end_waits_for_all(void **state)
     struct ps_dev_cuda_counts n;
     ps_dev_cuda_counts(g->dev, &n);
     assert_true(n.launches > 0 && n.copies > 0 && n.waits > 0);
+    struct ps_dev_stats st;
+    ps_dev_stats_get(g->dev, &st);
+    for (int q = 0; q < PS_Q__COUNT; q++) assert_true(st.tasks[q] > 0 && st.busy_ns[q] > 0);
     rig_close(g);
     free(g);
     no_reports();
