@@ -195,6 +195,16 @@ def stage_cuda(st):
     st.step([sys.executable, "scripts/cuda_table.py", d, "--check", "--jobs", str(st.jobs)])
 
 
+def stage_mutants(st):
+    """A few of the changes that the tests must find: tests/mutants.py without --sample tries all."""
+    d = os.path.join(OUT, "gcc")
+    if not os.path.exists(f"{d}/tests/ps-ktest-cudaemu"):
+        st.log.write("no emulation of CUDA in this build\n")
+        st.skipped += 1
+        return
+    st.counted([sys.executable, "tests/mutants.py", d, "--sample", "--jobs", str(st.jobs)])
+
+
 # name: (function, stages that must have ended before). Long ones stand first: they are started in this order.
 STAGES = {
     "format": (stage_format, ()),
@@ -206,6 +216,7 @@ STAGES = {
     "clang": (stage_clang, ()),
     "nouring": (stage_nouring, ()),
     "cuda": (stage_cuda, ("gcc",)),
+    "mutants": (stage_mutants, ("gcc",)),
 }
 
 
