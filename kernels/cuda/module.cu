@@ -4,6 +4,7 @@
 #include "kernels/cuda/rows.cuh"
 #include <cctype>
 #include <cstdio>
+#include <cstring>
 #include <cublas_v2.h>
 
 static thread_local char failure[512];
@@ -84,6 +85,15 @@ static int close_stream(ps_cuda_stream *s)
     return r < 0 ? r : r2;
 }
 
+/* What failed first is what error() tells. */
+static void give_up_stream(ps_cuda_stream *s)
+{
+    char words[sizeof failure];
+    memcpy(words, failure, sizeof words);
+    (void) close_stream(s);
+    memcpy(failure, words, sizeof words);
+}
+
 static int open_blas(ps_cuda_stream *s)
 {
     cublasHandle_t h = nullptr;
@@ -112,7 +122,7 @@ static int open_stream(ps_cuda_stream *s)
     r = PS_CUDA(cudaMemsetAsync(s->counters, 0, PS_CUDA_COUNTERS * sizeof *s->counters, stream));
     if (r >= 0) r = PS_CUDA(cudaMemsetAsync(s->err, 0, PS_OP__COUNT * sizeof *s->err, stream));
     if (r >= 0) r = open_blas(s);
-    if (r < 0) (void) close_stream(s);
+    if (r < 0) give_up_stream(s);
     return r;
 }
 

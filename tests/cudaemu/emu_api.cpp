@@ -181,6 +181,8 @@ Call::Call(const char *name) : lock(big_lock), err(cudaSuccess)
             err = f.e;
             if (stays(err)) sticky = err;
         }
+    if (sticky != cudaSuccess)
+        reach_all(); // what is queued never runs: nothing uses the host's memory any more
     if (sm == 0 && err == cudaSuccess) err = cudaErrorNoDevice;
     failed(err);
 }

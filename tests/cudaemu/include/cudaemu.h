@@ -61,7 +61,8 @@ void cudaemu_reset(unsigned seed);
 void cudaemu_limit(size_t device_bytes, size_t pinned_bytes);
 void cudaemu_sm(int sm); /* the device's compute capability; 0: there is no device */
 /* The nth call from now (1: the next) to `function` (NULL: any) fails with this cudaError_t and does nothing; a launch's name is
- * "launch". The errors that CUDA calls sticky stay. 0: none. */
+ * "launch". The errors that CUDA calls sticky stay, and what was queued never
+ * runs. 0: none. */
 void cudaemu_fail(const char *function, unsigned nth, int error);
 /* The nth piece of work that runs from now fails; whoever asks next is told. Always sticky. */
 void cudaemu_fault(unsigned nth, int error);
