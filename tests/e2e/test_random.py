@@ -6,7 +6,7 @@ folder of their own: the model, the inputs and outputs, and commands.txt. The or
 import functools, json, math, os, random, shutil, sys, tempfile, traceback
 
 import make_models
-from harness import TOP, Failed, Skipped, cases, choices, same, smoke, threads
+from harness import TOP, Failed, Gpu, Skipped, cases, choices, same, smoke, threads
 
 SEEDS = range(int(os.environ.get("PS_E2E_SEED", "1")), int(os.environ.get("PS_E2E_SEED", "1")) + int(os.environ.get("PS_E2E_SEEDS", "40")))
 DISK = ["--weights", "disk:100", "--kv", "disk:100", "--hidden", "disk:100"]
@@ -127,14 +127,14 @@ class Case:
     def options(self, job, options):
         return ("generate", self.model, job, "-o", "out.jsonl", *self.policy, *options)
 
-    def generate(self, options, reqs=None, job="in.jsonl"):
+    def generate(self, options, reqs=None, job="in.jsonl", **kw):
         """-> the records by custom_id, and the lines of --dump-kv in an order of their own"""
         t = self.t
         for f in ("out.jsonl", "out.jsonl.part", "out.jsonl.journal", "kv.jsonl"):
             if t.exists(f):
                 os.remove(t.path(f))
         t.job(reqs or self.reqs, job)
-        self.run(*self.options(job, options), "--dump-kv", "kv.jsonl", rc=0 if len(self.valid) == len(self.reqs) else 3)
+        self.run(*self.options(job, options), "--dump-kv", "kv.jsonl", rc=0 if len(self.valid) == len(self.reqs) else 3, **kw)
         records = t.records("out.jsonl")
         for r in records.values():
             if r["error"]:
@@ -228,9 +228,13 @@ def load_oracle(t):
 @seeded
 def test_oracle(t, c):
     """Log-probabilities, tokens, kept entries and scores of a job that runs three sequences at a time."""
+    load_oracle(t)
+    return against_oracle(t, c, *c.generate(["--gpu-batch-size", 2, "--num-gpu-batches", 2, "--kv", "host:50,disk:50"]))
+
+
+def against_oracle(t, c, records, lines):
     rounding = load_oracle(t)
     model = rounding.oracle.Model(os.path.join(c.folder, "hf"))
-    records, lines = c.generate(["--gpu-batch-size", 2, "--num-gpu-batches", 2, "--kv", "host:50,disk:50"])
     kept = {}
     for x in map(json.loads, lines):
         kept.setdefault(x["custom_id"], {})[x["layer"]] = x
@@ -312,3 +316,38 @@ def check_kept(t, cid, layers, right):
             for p, a, w in zip(got, x["scores"][h] if x["scores"] else [], scores):
                 t.near(a, w, tol * max(1, w), f"{cid}: layer {l}, head {h}: score of {p}")
     return done, close
+
+
+# ---------------------------------------------------------------- on an emulated GPU
+
+def gpu_placement(rng, attention):
+    def shares():
+        g, h = rng.choice([(100, 0), (0, 100), (0, 0), (rng.randint(0, 50), rng.randint(0, 50))])
+        return f"gpu:{g},host:{h},disk:{100 - g - h}"
+    opts = [x for o in ("--weights", "--kv", "--hidden") for x in (o, shares())]
+    if attention == "host":             # of no slab on the GPU: which ones these are would count
+        opts[3] = rng.choice(["host:100", "disk:100", "host:40,disk:60"])
+    for option, values in (("--gpu-batch-size", range(1, 7)), ("--num-gpu-batches", range(1, 4)), ("--prefetch", range(1, 4)), ("--io", ("pread",)),
+                           ("--prefill-tokens", (1, 17, 64))):
+        if rng.random() < 0.6:
+            opts += [option, rng.choice(values)]
+    return [*opts, "--attention", attention]
+
+
+@cases(**{f"seed {s}": s for s in SEEDS[:8]})
+@seeded
+def test_gpu(t, c):
+    """With KV in f32, so that the oracle's tolerance holds: the same bytes for each place of decode attention, and the oracle's."""
+    c.policy[3] = "f32"
+    runs = []
+    for attention in ("gpu", "host"):
+        want = None
+        for _ in range(2):
+            options = gpu_placement(c.rng, attention)
+            got = c.generate(options, gpu=Gpu(seed=c.rng.randrange(8)))
+            want = want or got
+            what = " ".join(map(str, c.policy + options))
+            same(t, got[0], want[0], what)
+            t.eq(got[1], want[1], f"{what}: --dump-kv")
+        runs.append(want)
+    return "; ".join([against_oracle(t, c, *got) for got in runs])
