@@ -66,7 +66,7 @@ static double disk_s(const struct ps_plan_req *req, const struct ps_plan *p, con
     double kv = w->kv * share(p->kv_bytes, PS_TIER_DISK);
     double hid = 2.0 * req->model->shape.layers * (double) p->hidden_bytes[PS_TIER_DISK];
     /* A short ring cannot even out what one group takes longer to read or to compute than another. */
-    if (p->weight_bytes[PS_TIER_DISK]) in /= 1 + 0.04 / (1 + p->prefetch);
+    if (p->weight_bytes[PS_TIER_DISK]) in /= 1 + 0.04 / (1.0 + p->prefetch);
     return ((double) p->weight_bytes[PS_TIER_DISK] + kv + hid / 2) / in +
            (kv / p->detail->log_steps + hid / 2) / out;
 }
@@ -123,7 +123,8 @@ static double lots(const struct ps_plan *p, const struct work *w)
     return ceil(w->rows / p->micro_batches / p->chunk_rows);
 }
 
-/* All linears. Each lot reads the weights, and takes as long as if it had some rows more, which are lost to getting them ready. */
+/* All linears. Each lot reads the weights, and takes as long as if it had some rows more, which are lost to getting them ready. Where
+ * prompts are only scored, sweeps without prompts have no rows. */
 static double linear_s(const struct ps_plan_req *req, const struct ps_plan *p, const struct work *w,
                        double gemm, double hbm)
 {
@@ -131,6 +132,7 @@ static double linear_s(const struct ps_plan_req *req, const struct ps_plan *p, c
                  weights = (double) req->model->weight_bytes / hbm,
                  mbs = w->rows < p->micro_batches ? w->rows : p->micro_batches,
                  full = lots(p, w) - 1, rest = w->rows / mbs - full * p->chunk_rows;
+    if (w->rows <= 0) return 0;
     return mbs * (full * more((p->chunk_rows + some) * row, weights) +
                   more((rest + some) * row, weights));
 }

@@ -84,9 +84,11 @@ struct streams {
     bool loaded;                             /* some stay on the GPU */
 };
 
+/* Room for so many groups, of which there are not more than there are. */
 static uint64_t ahead(const struct ps_packed *m, const struct ps_passing *w, uint32_t prefetch)
 {
-    return PS_ROUND_UP(prefetch * (w->all / (m->shape.layers + 1)), (uint64_t) PS_PACK_ALIGN);
+    const uint64_t groups = m->shape.layers + 1;
+    return PS_ROUND_UP(min64(prefetch, groups) * (w->all / groups), (uint64_t) PS_PACK_ALIGN);
 }
 
 /* Where COMPUTE takes them from: room for what stays until the last micro-batch, for what is read ahead, and for what is skipped where

@@ -125,4 +125,5 @@ void pm_check(const struct ps_plan_req *q, const struct ps_plan *p)
     check_weights(q, p);
     check_slabs(q, p);
     check_bytes(q, p);
+    assert_true(p->predicted_s > 0 && p->predicted_s < 1e12);
 }

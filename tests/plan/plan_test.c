@@ -209,6 +209,47 @@ static void more_memory_is_never_slower(void **state)
     }
 }
 
+/* A job that only scores prompts has a price, by which a block of more than one is chosen. */
+static void prompts_that_are_only_scored(void **state)
+{
+    struct ps_packed *m = pm_model("opt-6.7b");
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct ps_plan_req q = pm_req(m, 1000, 512, 0, 64 * GIB, gpu * 16 * GIB);
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        q.job.scores_prompts = true;
+        assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+        pm_check(&q, &p);
+        assert_true(p.slots * p.micro_batches > 1);
+        ps_plan_done(&p);
+    }
+    ps_pack_close(m);
+}
+
+/* Layers read ahead: more than there are is as many as there are. */
+static void all_layers_ahead(void **state)
+{
+    struct ps_packed *m = pm_model("opt-175b");
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct ps_plan_req q = pm_req(m, 100, 512, 32, 800 * GIB, gpu * 800 * GIB);
+        uint64_t bytes = 0;
+        q.weights = (struct ps_shares) { { 0, 0, 100 } };
+        q.gpu_batch_size = 4;
+        q.num_gpu_batches = 1;
+        for (int i = 0; i < 2; i++) {
+            struct ps_plan p;
+            struct ps_detail dt = { "" };
+            q.prefetch = i ? UINT32_MAX : m->shape.layers + 1;
+            assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+            pm_check(&q, &p);
+            assert_true(!i || p.host_bytes == bytes);
+            bytes = p.host_bytes;
+            ps_plan_done(&p);
+        }
+    }
+    ps_pack_close(m);
+}
+
 /* Attention goes where it is cheap. */
 static void attention_follows_the_rates(void **state)
 {
@@ -397,6 +438,8 @@ int main(void)
         cmocka_unit_test(less_can_be_pinned),
         cmocka_unit_test(memory_is_used),
         cmocka_unit_test(more_memory_is_never_slower),
+        cmocka_unit_test(prompts_that_are_only_scored),
+        cmocka_unit_test(all_layers_ahead),
         cmocka_unit_test(attention_follows_the_rates),
         cmocka_unit_test(refusals_say_what_fits),
         cmocka_unit_test(random_wishes),
