@@ -138,7 +138,9 @@ static const struct argp_option options[] = {
       5 },
     { "threads", K_THREADS, "N", 0, "worker threads (default: the CPUs this process may use)", 5 },
     { "numa", K_NUMA, "NODES", 0,
-      "NUMA nodes for memory, as 0 or 0-1 (default: the kernel's choice)", 5 },
+      "NUMA nodes for memory, as 0 or 0-1 (default: the kernel's choice; beside a GPU, those near "
+      "it first)",
+      5 },
     { "io", K_IO, "uring|pread", 0, "how the disk is read (default: io_uring where it is allowed)",
       5 },
     { "queue-depth", K_DEPTH, "N", 0, "disk requests in flight (default auto)", 5 },

@@ -17,7 +17,7 @@ struct ps_generate_args {
 
 /* Ends the process with 2 (and a message) for what it cannot read. */
 void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret);
-/* Finds the GPU and what may be taken of it: plan.gpu and run.cuda; -PS_EUSAGE if an option needs one and there is none. */
+/* Finds the GPU and what may be taken of it: plan.gpu, run.cuda and run.near_pci; -PS_EUSAGE if an option needs one and there is none. */
 int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt) ps_must_check;
 /* Sets up progress and messages of the job. */
 void ps_generate_ui(struct ps_job_cfg *job, enum ps_progress_mode mode);
