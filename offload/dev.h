@@ -27,8 +27,8 @@
 
 enum ps_q {
     PS_Q_COMPUTE, /* the device's own kernels */
-    PS_Q_HOST, /* small host work beside it: checksums; later, decode attention beside an accelerator */
-    PS_Q_H2D, /* weights, host to GPU */
+    PS_Q_HOST, /* host work beside it: checksums, logs of KV; beside a GPU decode attention, too */
+    PS_Q_H2D,  /* weights, host to GPU */
     PS_Q_UP, /* all else on that way: KV, hidden states, what attention on the host made, which weights must not hold up */
     PS_Q_D2H,
     PS_Q_READ, /* disk to host */

@@ -3,7 +3,7 @@
 #define PS_OPEN_H
 #include "engine/sched/sched.h"
 
-/* What a run opens, in the order in which it is closed backwards. */
+/* What a run opens. The device uses all of the rest, and what is pinned lies in the host's arena: ps_close_run() keeps to that. */
 struct ps_opened {
     struct ps_sched s;
     struct ps_arena *host, *gpu;

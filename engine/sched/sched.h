@@ -3,7 +3,8 @@
  * only for what it reads (a micro-batch's sampled tokens, scores, what --dump-kv writes) and for what it writes to be free again (ids,
  * control blocks: ps_sched_ctl).
  *
- *   run.c        opens everything, loads, the loop over sweeps
+ *   open.c       opens everything: memory, files, device
+ *   run.c        loads, the loop over sweeps
  *   weights.c    chunks of weights: those that stay, and the rings that the others pass through (ring.h)
  *   slots.c      admission, KV runs, what happens to a token, the end of a sequence
  *   pass.c       (layer, micro-batch): rows in chunks through the layer's list of steps
