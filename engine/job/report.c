@@ -142,13 +142,11 @@ static void put_keep(struct obj *top, const char *key, uint32_t v)
         u64(top, key, v);
 }
 
-static bool on_gpu(const struct ps_report *r) { return r->plan && r->plan->gpu_bytes; }
-
 /* Where decode attention over KV that is not on the GPU runs. */
 static void put_attention(struct obj *top, const struct ps_report *r)
 {
     static const char *const wanted[] = { "auto", "gpu", "host" };
-    if (!on_gpu(r)) {
+    if (!ps_report_on_gpu(r)) {
         str(top, "attention", NULL);
         return;
     }
@@ -247,9 +245,9 @@ static void put_links(struct obj *top, const struct ps_report *r)
         put_link(&b, links[i].name, s[PS_SUM_Q_BYTES + links[i].q], s[PS_SUM_Q_S + links[i].q],
                  links[i].probed);
     put_link(&b, "dram", s[PS_SUM_DRAM_BYTES],
-             s[on_gpu(r) ? PS_SUM_Q_S + PS_Q_HOST : PS_SUM_COMPUTE_S], p->dram);
-    put_link(&b, "hbm", on_gpu(r) ? s[PS_SUM_HBM_BYTES] : NAN,
-             on_gpu(r) ? s[PS_SUM_COMPUTE_S] : NAN, p->hbm);
+             s[ps_report_on_gpu(r) ? PS_SUM_Q_S + PS_Q_HOST : PS_SUM_COMPUTE_S], p->dram);
+    put_link(&b, "hbm", ps_report_on_gpu(r) ? s[PS_SUM_HBM_BYTES] : NAN,
+             ps_report_on_gpu(r) ? s[PS_SUM_COMPUTE_S] : NAN, p->hbm);
     struct obj g = sub(&b, "gemm");
     num(&g, "flops", s[PS_SUM_FLOPS]);
     num(&g, "busy_s", s[PS_SUM_COMPUTE_S]);
@@ -271,7 +269,7 @@ static void put_gpu(struct obj *top, const struct ps_report *r)
 {
     const double *s = r->result->sums;
     const struct ps_cuda_info *i = r->cfg->gpu;
-    if (!on_gpu(r) || !timed(r)) {
+    if (!ps_report_on_gpu(r) || !timed(r)) {
         str(top, "gpu", NULL);
         return;
     }
@@ -292,13 +290,14 @@ static void put_memory(struct obj *top, const struct ps_report *r)
 {
     struct obj b = sub(top, "memory"), t = sub(&b, "peak");
     uint64_t rss = ps_peak_rss_bytes();
-    num(&t, "gpu", on_gpu(r) && timed(r) ? (double) r->plan->gpu_bytes : NAN); /* all at once */
+    num(&t, "gpu",
+        ps_report_on_gpu(r) && timed(r) ? (double) r->plan->gpu_bytes : NAN); /* all at once */
     num(&t, "host", rss && timed(r) ? (double) rss : NAN);
     num(&t, "disk", r->plan ? (double) r->plan->disk_bytes : NAN);
     close_obj(&t);
     num(&b, "planned_host", r->plan ? (double) r->plan->host_bytes : NAN);
     num(&b, "pinned",
-        on_gpu(r) && r->result->pinned_bytes ? (double) r->result->pinned_bytes : NAN);
+        ps_report_on_gpu(r) && r->result->pinned_bytes ? (double) r->result->pinned_bytes : NAN);
     t = sub(&b, "budget");
     num(&t, "gpu", r->cfg->plan.gpu.mem_bytes ? (double) r->cfg->plan.gpu.mem_bytes : NAN);
     u64(&t, "host", r->cfg->plan.host_mem);
@@ -382,92 +381,4 @@ int ps_report_write(const struct ps_report *r, const char *path, struct ps_detai
         return ps_fail(dt, e, "--report: %s: write failed: %s", path, ps_err_str(e));
     }
     return 0;
-}
-
-static void rate_text(char *t, size_t n, double bytes, double s, double probed)
-{
-    int k = snprintf(t, n, "%.2f GB/s", ratio(bytes, s) / 1e9);
-    if (probed > 0 && k > 0 && (size_t) k < n)
-        (void) snprintf(t + k, n - (size_t) k, ", %.0f %% of what the probe found",
-                        100 * bytes / s / probed);
-}
-
-static void disk_limit(const struct ps_report *r, char *text, size_t n)
-{
-    const double *s = r->result->sums;
-    char rate[96] = "";
-    rate_text(rate, sizeof rate, s[PS_SUM_Q_BYTES + PS_Q_READ], s[PS_SUM_Q_S + PS_Q_READ],
-              r->cfg->probed.disk_read);
-    (void) snprintf(text, n, "reading %s from disk (%s)",
-                    s[PS_SUM_WAIT_WEIGHTS_S] >= s[PS_SUM_WAIT_KV_S] ? "weights" : "KV", rate);
-}
-
-static void compute_limit(const struct ps_report *r, char *text, size_t n)
-{
-    const double *s = r->result->sums, compute = s[PS_SUM_COMPUTE_S];
-    const struct ps_job_probed *p = &r->cfg->probed;
-    char rate[96] = "";
-    double dram = p->dram > 0 ? s[PS_SUM_DRAM_BYTES] / compute / p->dram : 0;
-    double gemm = p->flops > 0 ? s[PS_SUM_FLOPS] / compute / p->flops : 0;
-    if (dram > gemm) {
-        rate_text(rate, sizeof rate, s[PS_SUM_DRAM_BYTES], compute, p->dram);
-        (void) snprintf(text, n, "memory bandwidth (%s)", rate);
-    } else {
-        (void) snprintf(text, n, "arithmetic (%.1f GFLOP/s%s)", s[PS_SUM_FLOPS] / compute / 1e9,
-                        gemm > 0 ? ", the probe's GEMM is the measure" : "");
-    }
-}
-
-/* Beside a GPU everything overlaps: what was busy longest. */
-static void gpu_limit(const struct ps_report *r, char *text, size_t n)
-{
-    const double *s = r->result->sums, *busy = s + PS_SUM_Q_S;
-    const struct ps_job_probed *p = &r->cfg->probed;
-    char rate[96] = "";
-    enum ps_q most = PS_Q_COMPUTE;
-    for (int q = 0; q < PS_Q__COUNT; q++)
-        if (busy[q] > busy[most]) most = (enum ps_q) q;
-    switch (most) {
-    case PS_Q_READ: disk_limit(r, text, n); return;
-    case PS_Q_HOST:
-        rate_text(rate, sizeof rate, s[PS_SUM_DRAM_BYTES], busy[most], p->dram);
-        (void) snprintf(text, n, "attention on the host (%s)", rate);
-        return;
-    case PS_Q_H2D:
-    case PS_Q_D2H:
-    case PS_Q_WRITE:
-        rate_text(rate, sizeof rate, s[PS_SUM_Q_BYTES + most], busy[most],
-                  most == PS_Q_H2D   ? p->h2d
-                  : most == PS_Q_D2H ? p->d2h
-                                     : p->disk_write);
-        (void) snprintf(text, n, "%s (%s)",
-                        most == PS_Q_H2D   ? "copies to the GPU"
-                        : most == PS_Q_D2H ? "copies from the GPU"
-                                           : "writing KV to disk",
-                        rate);
-        return;
-    default:
-        (void) snprintf(text, n, "the GPU (%.0f GFLOP/s, %.1f GB/s of its memory)",
-                        s[PS_SUM_FLOPS] / busy[most] / 1e9, s[PS_SUM_HBM_BYTES] / busy[most] / 1e9);
-    }
-}
-
-void ps_report_limit(const struct ps_report *r, char *ret_text, size_t n)
-{
-    const double *s = r->result->sums;
-    double compute = s[PS_SUM_COMPUTE_S], wait = s[PS_SUM_WAIT_WEIGHTS_S] + s[PS_SUM_WAIT_KV_S];
-    double files = s[PS_SUM_OUTPUT_S] + s[PS_SUM_TOKENIZER_S];
-    ret_text[0] = 0;
-    double most = fmax(files, fmax(compute, wait));
-    for (int q = 0; q < PS_Q__COUNT && on_gpu(r); q++) most = fmax(most, s[PS_SUM_Q_S + q]);
-    if (compute <= 0 || most < 0.1 * s[PS_SUM_TOTAL_S]) return; /* starting was most of it */
-    if (files == most)
-        (void) snprintf(ret_text, n, "tokenising and writing results (%.0f %% of the time)",
-                        100 * files / s[PS_SUM_TOTAL_S]);
-    else if (on_gpu(r))
-        gpu_limit(r, ret_text, n);
-    else if (wait > 0.3 * compute && s[PS_SUM_Q_S + PS_Q_READ] > 0)
-        disk_limit(r, ret_text, n);
-    else
-        compute_limit(r, ret_text, n);
 }

@@ -10,10 +10,14 @@ struct ps_report {
     const struct ps_plan *plan; /* NULL: nothing was planned */
     const struct ps_plan_req *req;
 };
+static inline bool ps_report_on_gpu(const struct ps_report *r)
+{
+    return r->plan && r->plan->gpu_bytes;
+}
 /* Written beside, renamed to `path`. */
 int ps_report_write(const struct ps_report *r, const char *path,
                     struct ps_detail *dt) ps_must_check;
-/* What limited the run, in words, into ret_text; empty when it cannot be told, or nothing took a tenth of the time. */
+/* limit.c: what limited the run, in words, into ret_text; empty when it cannot be told, or nothing took a tenth of the time. */
 void ps_report_limit(const struct ps_report *r, char *ret_text, size_t n);
 /* The process's greatest resident size so far; 0 = not known. */
 uint64_t ps_peak_rss_bytes(void);
