@@ -6,7 +6,10 @@
 #include "engine/base/ps_err.h"
 #include "kernels/cuda/ps_cuda.h"
 #include "ps_config.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *foreign, *real;
@@ -29,6 +32,28 @@ static void broken(void **state)
     assert_says(&dt, "/dev/null");
     assert_int_equal(ps_cuda_load("no/such/module.so", &api, &dt), -ENODEV);
     assert_says(&dt, "no/such/module.so");
+    assert_null(api);
+}
+
+/* One that was not copied to its end, which dlopen() would not survive; a pipe, which it would wait for. */
+static void cut_short(void **state)
+{
+    const struct ps_cuda_api *api = NULL;
+    struct ps_detail dt = { { 0 } };
+    static char bytes[1 << 20];
+    char path[] = "cuda-load-XXXXXX";
+    FILE *whole = fopen(foreign, "re");
+    int fd = mkstemp(path);
+    assert_non_null(whole);
+    const size_t n = fread(bytes, 1, sizeof bytes, whole);
+    assert_true(n > 4096 && n < sizeof bytes && fd >= 0);
+    assert_int_equal(write(fd, bytes, n - 1), n - 1);
+    assert_int_equal(ps_cuda_load(path, &api, &dt), -ENODEV);
+    assert_says(&dt, "cut short");
+    assert_false(unlink(path) || mkfifo(path, 0600));
+    assert_int_equal(ps_cuda_load(path, &api, &dt), -ENODEV);
+    assert_says(&dt, "regular file");
+    assert_false(unlink(path) || close(fd) || fclose(whole));
     assert_null(api);
 }
 
@@ -72,6 +97,7 @@ static void the_real_one(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(none), cmocka_unit_test(broken),
+                                        cmocka_unit_test(cut_short),
                                         cmocka_unit_test(of_another_version),
                                         cmocka_unit_test(the_real_one) };
     if (argc != 3) return 2;
