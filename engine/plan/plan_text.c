@@ -46,6 +46,8 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
     if (pins_too_much(q, p))
         fprintf(f, ", if %llu MiB can be pinned (ulimit -l)", whole_mib(p->pinned_bytes));
     fputs(".\n", f);
+    if (p->gpu_bytes > q->gpu.mem_bytes)
+        fputs("Without the GPU: --gpu-mem 0, and no shares on it.\n", f);
     return text_of(f, &text);
 }
 

@@ -100,17 +100,17 @@ static uint64_t ring_bytes(const struct ps_packed *m, const struct ps_passing *w
     return min64(stays + m->chunk_bytes + max64(ahead(m, w, prefetch), m->chunk_bytes), 2 * w->all);
 }
 
-static void weight_rings(const struct ps_packed *m, const struct ps_candidate *c,
-                         const struct streams *w, struct ps_plan_detail *d)
+static void weight_rings(const struct ps_packed *m, uint32_t prefetch, const struct streams *w,
+                         struct ps_plan_detail *d)
 {
     if (!d->gpu) {
-        d->ring_bytes = ring_bytes(m, &w->disk, c->prefetch, 1);
+        d->ring_bytes = ring_bytes(m, &w->disk, prefetch, 1);
         return;
     }
-    d->gpu_ring_bytes = ring_bytes(m, &w->off_gpu, c->prefetch, d->passes);
+    d->gpu_ring_bytes = ring_bytes(m, &w->off_gpu, prefetch, d->passes);
     /* On the host a chunk's room is free again when its copy was submitted. */
     if (w->staged.all || w->loaded)
-        d->ring_bytes = 3 * (uint64_t) m->chunk_bytes + ahead(m, &w->staged, c->prefetch);
+        d->ring_bytes = 3 * (uint64_t) m->chunk_bytes + ahead(m, &w->staged, prefetch);
 }
 
 /* ---- placement */
@@ -243,7 +243,7 @@ static int geometry(const struct ps_plan_req *req, const struct ps_candidate *c,
     if (d->gpu)
         p->host_slabs = (uint32_t) share_of(c->slabs[PS_TIER_HOST] + c->slabs[PS_TIER_DISK], c);
     d->passes = p->host_slabs && p->micro_batches > 1 ? 2 : 1;
-    weight_rings(req->model, c, w, d);
+    weight_rings(req->model, p->prefetch, w, d);
     extent_rings(c, d);
     d->log_steps = c->log_steps;
     d->most_banned = req->job.most_banned;
@@ -302,7 +302,8 @@ static int begin(const struct ps_plan_req *req, const struct ps_candidate *c,
     *ret = (struct ps_plan) { .slots = c->slots,
                               .micro_batches = c->micro_batches,
                               .prefill_tokens = c->prompt_tokens,
-                              .prefetch = c->prefetch,
+                              /* beyond a sweep's there are no layers */
+                              .prefetch = (uint32_t) min64(c->prefetch, req->model->shape.layers),
                               .detail = d };
     d->kv_type = req->kv_config.type;
     d->gpu = req->gpu.mem_bytes > 0;

@@ -52,7 +52,7 @@ def test_ceilings(t):
     m, job = t.model("pre-f16"), t.job(token_job(257, n=6))
     run = lambda *opts, rc=0, **knobs: t.run("generate", m, job, "-o", "out.jsonl", "--dry-run", *opts, rc=rc, gpu=Gpu(**knobs))
     run("--gpu-mem", "1M", rc=4, mem="256M").says("no plan fits --gpu-mem 1M", "on the GPU", "It fits with", "and --gpu-mem")
-    run(rc=4, mem="16M").says("--gpu-mem")
+    run(rc=4, mem="16M").says("--gpu-mem 0")
     run("--gpu-mem", "300M", mem="256M").says("warning", "--gpu-mem", "256 MiB free", "at most 243 MiB")
     r = run("--gpu-mem", "40M", mem="256M").says("of 40.0 MiB allowed")
     t.check("warning: --gpu-mem" not in r.err, r.err)

@@ -405,6 +405,27 @@ static void sizes_are_bounds(void **state)
     ps_pack_close(m);
 }
 
+/* More layers than there are cannot be read ahead: no memory is taken for them. */
+static void ahead_of_everything(void **state)
+{
+    struct ps_packed *m = pm_model("opt-125m");
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct ps_plan_req q = pm_req(m, 64, 100, 28, 64 * GIB, gpu * 4 * GIB);
+        struct ps_plan p[2];
+        struct ps_detail dt = { "" };
+        q.weights = (struct ps_shares) { { 0, 0, 100 } };
+        for (unsigned i = 0; i < 2; i++) {
+            q.prefetch = i ? UINT32_MAX : m->shape.layers;
+            assert_ok_dt(ps_plan_make(&q, &p[i], NULL, &dt), &dt);
+        }
+        assert_int_equal(p[1].host_bytes, p[0].host_bytes);
+        assert_int_equal(p[1].gpu_bytes, p[0].gpu_bytes);
+        ps_plan_done(&p[0]);
+        ps_plan_done(&p[1]);
+    }
+    ps_pack_close(m);
+}
+
 /* Every allocation in turn fails: -ENOMEM, or it was not needed. */
 static void allocations(void **state)
 {
@@ -444,6 +465,7 @@ int main(void)
         cmocka_unit_test(refusals_say_what_fits),
         cmocka_unit_test(random_wishes),
         cmocka_unit_test(sizes_are_bounds),
+        cmocka_unit_test(ahead_of_everything),
         cmocka_unit_test(allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
