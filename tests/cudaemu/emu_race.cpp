@@ -169,8 +169,6 @@ void watch_close()
 static thread_local std::vector<Addr> stepping; // pages open for one instruction
 bool watch_fault(Addr a, bool write, void *uc)
 {
-    static thread_local Addr last;
-    static thread_local unsigned again;
     if (on_device) { // a kernel that works on pinned memory
         if (!closed.count(a / PAGE)) return false;
         watch_open(a, a + 1);
@@ -178,9 +176,9 @@ bool watch_fault(Addr a, bool write, void *uc)
     }
     std::lock_guard<std::mutex> lock(big_lock);
     if (!pinned_piece(a)) return false;
-    again = a == last ? again + 1 : 0;
-    last = a;
-    if (!closed.count(a / PAGE)) return again < 3; // opened meanwhile
+    if (!closed.count(a / PAGE)) // opened meanwhile, unless nothing is there
+        return mprotect(reinterpret_cast<void *>(a & ~(PAGE - 1)), PAGE, PROT_READ | PROT_WRITE) ==
+               0;
     for (size_t i = watches.size(); i-- > 0;) {
         Watch w = watches[i];
         if (a < w.lo || a >= w.hi || !(w.write || write)) continue;
