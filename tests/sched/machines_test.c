@@ -133,6 +133,8 @@ static void busy(const struct machine *x, const char *policy, uint32_t n)
     struct ps_run_stats st;
     assert_ok_dt(ps_run(&cfg, &io, &st, &dt), &dt);
     double all = st.prefill_s + st.decode_s, most = 0;
+    assert_true(all > 0);
+    assert_int_equal(st.generated_tokens, n * UINT64_C(32));
     int which = 0;
     for (int i = 0; i < PS_Q__COUNT; i++)
         if ((double) st.dev.busy_ns[i] * 1e-9 > most) {

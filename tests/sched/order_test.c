@@ -61,6 +61,7 @@ static void orders(bool norm_before, bool gpu, unsigned seeds)
         assert_ok_dt(sj_run(&want[p], &q, NULL, &dt), &dt);
     }
     late_gpu = gpu;
+    n_unpinned = 0;
     for (late_seed = 0; late_seed < seeds; late_seed++) {
         unsigned seed = late_seed;
         size_t p = (size_t) rand_r(&seed) % PS_ARRAY_LEN(policies);
