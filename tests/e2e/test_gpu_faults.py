@@ -84,7 +84,6 @@ def test_pinning_refused(t):
     job.same("planned again")
 
 
-@smoke
 @cases(**{"700": 700, "719": 719})
 def test_work_that_fails(t, code):
     """A kernel or copy that fails on the GPU, of which later calls tell."""

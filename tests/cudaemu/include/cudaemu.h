@@ -35,7 +35,7 @@
  * build) only the ranges of copies and of cuBLAS calls are known, and a block's threads do not take turns by the seed.
  *
  * THE WHOLE PROGRAM. build/tests/emu/penstock finds a CUDA module beside it that is this emulation, in the quick build;
- * build/tests/emu/race/penstock the one that knows every access (half as quick). It is steered by the environment variable
+ * build/tests/emu/race/penstock (gcc alone) the one that knows every access (half as quick). It is steered by the environment variable
  * CUDAEMU, read when the program first asks for CUDA, a list with commas of
  *   seed=3       as above (else 0)              mem=64M   of the GPU (256M)      pin=8M    pinned at once, at most
  *   sm=75        compute capability (90)        sm=0      there is no GPU
