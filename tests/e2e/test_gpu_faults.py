@@ -3,7 +3,7 @@
 call in CUDA's words, nothing leaks or hangs, and the same command goes on to the same bytes."""
 import glob, os, random, signal, time
 
-from harness import POLICIES, Gpu, alone, cases, same, smoke
+from harness import POLICIES, Gpu, alone, cases, same
 from test_gpu_matrix import EVERYTHING, small_job
 
 OPTIONS = [*EVERYTHING["host"], *POLICIES["h2o"], "--gpu-batch-size", "2", "--num-gpu-batches", "2"]
