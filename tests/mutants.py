@@ -44,7 +44,7 @@ KINDS = {
     "event": Kind(["offload/dev_cuda.c"],
                   [(r"\border\(g, q, t\)", "0"), (r"g->api->event_(put|wait|sync)\(.*\)(?=;| :)", "0"), (r"^(\s*)wait_for_needs\(.*\);", r"\1;"),
                    (r"g->api->sync\(.*\)(?=;)", "0")], DEVICE),
-    "pin": Kind(["offload/dev_cuda.c", "offload/pinned.c"], [(r"\b(g|p)->api->(pin|unpin)\(.*\)(?=;)", "0")], DEVICE),
+    "pin": Kind(["offload/dev_cuda.c", "offload/pinned.c"], [(r"\b(g|p)->api->(pin|unpin)\([^()]*\)(?=;| < 0)", "0")], DEVICE),
     # Lists of uses in engine/sched: an entry that names no buffer.
     "use": Kind(["engine/sched/*.c"], [(r"\{ [^{}]+, (true|false) \}", "{ NULL, false }"), (r"(?<!use )\bin\(a, \w+\)", "{ NULL, false }")],
                 [("ps-sched-order",)]),
