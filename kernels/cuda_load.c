@@ -56,6 +56,13 @@ static int look(const char *path, struct ps_detail *dt)
     return 0;
 }
 
+bool ps_cuda_driver(void)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (lib) (void) dlclose(lib);
+    return lib != NULL;
+}
+
 int ps_cuda_load(const char *path, const struct ps_cuda_api **ret, struct ps_detail *dt)
 {
     static const struct ps_cuda_api *loaded;

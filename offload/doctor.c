@@ -7,7 +7,6 @@
 #include "offload/ps_numa.h"
 #include "offload/store_files.h"
 #include "offload/uring_probe.h"
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -245,8 +244,7 @@ static void no_gpu(struct ps_finding *f, const char *error)
 {
     const bool dev = !access("/dev/nvidiactl", F_OK) || !access("/dev/nvidia0", F_OK) ||
                      !access("/dev/dxg", F_OK);
-    void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (lib) (void) dlclose(lib);
+    const bool lib = ps_cuda_driver();
     if (dev && lib) {
         TEXT(f, "no GPU can be used: %.300s", error);
         ADVICE(f, "The driver must be as new as the CUDA of this build, and the GPU free.");

@@ -9,6 +9,10 @@
 static const struct ps_cuda_api *usable(struct ps_cuda_info *ret, struct ps_detail *why)
 {
     const struct ps_cuda_api *api = NULL;
+    if (!ps_cuda_driver()) {
+        (void) ps_fail(why, -ENODEV, "libcuda.so.1, the driver's library, is not found");
+        return NULL;
+    }
     if (ps_cuda_load(NULL, &api, why) < 0) return NULL;
     int r = api->info(ret);
     if (r < 0) {

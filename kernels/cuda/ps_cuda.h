@@ -71,4 +71,7 @@ const struct ps_cuda_api *ps_cuda_module(void);
  * -PS_EUNSUPPORTED: it is another version's. Says nothing of a GPU. */
 int ps_cuda_load(const char *path, const struct ps_cuda_api **ret, struct ps_detail *dt)
     __attribute__((warn_unused_result));
+/* Whether the driver's library is there. To be asked first: the module brings cuBLAS, some 100 MiB of this process for nothing
+ * where no driver is. */
+bool ps_cuda_driver(void);
 #endif
