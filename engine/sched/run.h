@@ -63,6 +63,13 @@ struct ps_run_io {
     int (*sweep)(void *ud, const struct ps_run_stats *stats);
 };
 
+/* Other schedules than ours, to see what it brings (bench, and the papers' tables in simulation). */
+struct ps_schedule {
+    bool no_overlap;    /* a task begins when the one before it is done */
+    bool barrier;       /* FlexGen's: nothing of the next (layer, micro-batch) begins before all of this one is done */
+    bool no_continuous; /* a block is filled anew only when all its sequences have ended, and ends with the longest */
+};
+
 struct ps_run_cfg {
     const struct ps_packed *model;
     const struct ps_plan *plan;
@@ -74,6 +81,7 @@ struct ps_run_cfg {
     unsigned threads;
     const char *numa_nodes;
     bool verify_always, dump_kv;
+    const struct ps_schedule *schedule; /* NULL: ours as it is */
     const struct ps_sim_rates
         *sim; /* not NULL: nothing is read or computed, times are virtual; every token is 0 */
     const struct ps_cuda_api *cuda; /* the GPU that a plan with gpu_bytes is run on */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a machine can do, as far as a plan asks: capacities, and the rates of memory, disk, links and kernels at the engine's own sizes.
+ * `penstock probe` measures one; configs/hardware/ describes machines from public figures; a quick look makes a coarse one. The `sim`
+ * device prices tasks with it. Rates are per second (bytes, flops); 0 = not known: the next coarser figure is used. */
+#ifndef PS_PROFILE_H
+#define PS_PROFILE_H
+#include "engine/base/ps_err.h"
+#include "engine/base/ps_util.h"
+#include "kernels/kern.h"
+#include <stdbool.h>
+
+/* y over x > 0, x ascending. Between points straight in log x, log y; beyond the ends the end's value. */
+enum { PS_CURVE_MAX = 24 };
+struct ps_curve {
+    uint32_t n;
+    double x[PS_CURVE_MAX], y[PS_CURVE_MAX];
+};
+/* *outside (may be NULL) is set when x is beyond the ends. n >= 1. */
+double ps_curve_at(const struct ps_curve *c, double x, bool *outside);
+
+/* Linears with weights that come from memory (not from a cache): flop/s over M. */
+struct ps_rate_linear {
+    enum ps_dtype wtype;
+    double k; /* inputs */
+    struct ps_curve over_m;
+};
+/* Attention: decode is bytes/s of K and V over the entries of a sequence, many sequences together; prompt is flop/s (the op's declared)
+ * over the tokens of a prompt. */
+struct ps_rate_attention {
+    enum ps_dtype kv_type;
+    double d;
+    struct ps_curve over_n;
+};
+
+/* Where kernels run: the host with all its threads, or the GPU. */
+enum { PS_RATES_MAX = 16 };
+struct ps_worker_rates {
+    double mem;   /* read, bytes/s */
+    double copy;  /* read and written, bytes/s, both counted */
+    double flops; /* of linears no curve tells of */
+    uint32_t n_linear, n_decode, n_prompt;
+    struct ps_rate_linear linear[PS_RATES_MAX];
+    struct ps_rate_attention decode[PS_RATES_MAX], prompt[PS_RATES_MAX];
+    double scores;           /* decode attention that keeps scores takes so much longer: 1.05; 0 = 1 */
+    double op[PS_OP__COUNT]; /* bytes/s, of the cost that the op declares; of `call`: of a checksum */
+    double task_s;           /* of a task, whatever it does: handing it over, launching it */
+};
+
+/* A direction of a link, alone and while the other is under way. */
+struct ps_way {
+    double alone, beside; /* bytes/s; beside 0 = alone: they share nothing */
+};
+
+struct ps_profile {
+    char name[96], gpu_name[96];
+    bool measured; /* by a probe: else from public figures or a quick look */
+    unsigned cores, threads;
+    uint32_t sm; /* of the GPU */
+    uint64_t host_mem, gpu_mem, disk_space, pin_max; /* bytes; 0 = not known (gpu_mem: there is none) */
+    struct ps_worker_rates host, gpu;
+    struct ps_way disk_read, disk_write, h2d, d2h;
+    double io_cores; /* cores' worth of time that disk transfers at full rate take from COMPUTE */
+    double disk_s, copy_s; /* of a transfer or copy, whatever its size */
+    double usd_per_hour;   /* 0 = not known */
+};
+
+/* Reads and checks a profile. -PS_EFORMAT (or the file's own error) with the field's path, what it held and what was expected. */
+int ps_profile_read(const char *path, struct ps_profile *ret, struct ps_detail *dt) ps_must_check;
+#endif
