@@ -15,7 +15,7 @@ struct ps_curve {
     uint32_t n;
     double x[PS_CURVE_MAX], y[PS_CURVE_MAX];
 };
-/* *outside (may be NULL) is set when x is beyond the ends. n >= 1. */
+/* *outside (may be NULL) is set when x is beyond the ends, and left alone when not. n >= 1. In curve.c. */
 double ps_curve_at(const struct ps_curve *c, double x, bool *outside);
 
 /* Linears with weights that come from memory (not from a cache): flop/s over M. */
