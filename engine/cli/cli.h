@@ -47,6 +47,9 @@ bool ps_opt_percent(const char *s, double *ret);          /* 20% */
 bool ps_opt_shares(const char *s, struct ps_shares *ret); /* auto, gpu:20,host:50,disk:30 */
 bool ps_opt_six(const char *s, struct ps_shares *w, struct ps_shares *kv, struct ps_shares *hidden);
 
+/* Which of the words (up to NULL) it is; else an error, and "a or b or c" in expected, whose words are short enough. */
+int ps_opt_choice(const char *s, const char *const *words, char expected[static 128]) ps_must_check;
+
 /* SIGINT and SIGTERM set *ps_signals_count(); the second ends the process with 130 at once. */
 void ps_signals_catch(void);
 const volatile sig_atomic_t *ps_signals_count(void);

@@ -29,7 +29,7 @@ static int open_model(const struct ps_generate_args *a, struct model *m, struct 
     if (!ps_pack_is(folder)) {
         struct ps_convert_opt opt = { .dtype = -1, .threads = a->job.plan.threads };
         ps_convert_ui(&opt, a->progress == PS_PROGRESS_NONE);
-        r = ps_pack_cached(folder, a->pack_dir, &opt, &m->packed_folder, dt);
+        r = ps_pack_cached(folder, a->engine.pack_dir, &opt, &m->packed_folder, dt);
         ps_progress_end();
         folder = m->packed_folder;
     }
@@ -47,11 +47,11 @@ static int open_model(const struct ps_generate_args *a, struct model *m, struct 
 /* The folder of OUTPUT, or --offload-dir, which is made if need be. */
 static int find_offload_dir(const struct ps_generate_args *a, struct model *m, struct ps_detail *dt)
 {
-    if (a->offload_dir) {
-        m->offload_dir = ps_concat(a->offload_dir, "", "");
+    if (a->engine.offload_dir) {
+        m->offload_dir = ps_concat(a->engine.offload_dir, "", "");
         if (!m->offload_dir) return -ENOMEM;
-        if (mkdir(a->offload_dir, 0777) == 0 || errno == EEXIST) return 0;
-        return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", a->offload_dir,
+        if (mkdir(a->engine.offload_dir, 0777) == 0 || errno == EEXIST) return 0;
+        return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", a->engine.offload_dir,
                        ps_err_str(errno));
     }
     struct stat st;

@@ -48,7 +48,7 @@ static int without(const struct ps_generate_args *a, const char *why, struct ps_
                        "%s, and no GPU can be used (%.500s); host and disk would work, and doctor "
                        "says more",
                        option, why);
-    if (!a->gpu_mem || a->gpu_mem == UINT64_MAX) return 0;
+    if (!a->engine.gpu_mem || a->engine.gpu_mem == UINT64_MAX) return 0;
     (void) snprintf(text, sizeof text,
                     "--gpu-mem does nothing here: no GPU can be used (%.500s); doctor says more",
                     why);
@@ -82,10 +82,10 @@ int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt)
 {
     struct ps_job_cfg *j = &a->job;
     struct ps_detail why = { "" };
-    if (!a->gpu_mem) return without(a, "--gpu-mem 0 forbids it", dt);
+    if (!a->engine.gpu_mem) return without(a, "--gpu-mem 0 forbids it", dt);
     const struct ps_cuda_api *api = usable(&a->gpu, &why);
     if (!api) return without(a, why.text, dt);
-    j->plan.gpu = (struct ps_plan_gpu) { ceiling(&a->gpu, a->gpu_mem), a->gpu.sm };
+    j->plan.gpu = (struct ps_plan_gpu) { ceiling(&a->gpu, a->engine.gpu_mem), a->gpu.sm };
     j->run.cuda = api;
     j->run.near_pci = a->gpu.pci;
     j->gpu = &a->gpu;

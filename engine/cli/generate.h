@@ -2,15 +2,15 @@
 /* generate's options, read. */
 #ifndef PS_GENERATE_H
 #define PS_GENERATE_H
-#include "engine/cli/cli.h"
+#include "engine/cli/engine_options.h"
 #include "engine/job/job.h"
 
 enum ps_progress_mode { PS_PROGRESS_AUTO, PS_PROGRESS_PLAIN, PS_PROGRESS_NONE };
 
 struct ps_generate_args {
-    const char *model, *pack_dir, *offload_dir;
-    struct ps_job_cfg job; /* host_mem, disk_space: UINT64_MAX if not given */
-    uint64_t gpu_mem;      /* UINT64_MAX if not given; 0: no GPU is to be used */
+    const char *model;
+    struct ps_engine_args engine;
+    struct ps_job_cfg job; /* plan and run are engine's at first */
     struct ps_cuda_info gpu;
     enum ps_progress_mode progress;
 };

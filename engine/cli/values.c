@@ -122,3 +122,14 @@ bool ps_opt_six(const char *s, struct ps_shares *w, struct ps_shares *kv, struct
     for (int i = 0; i < 3; i++) *all[i] = v[i];
     return true;
 }
+
+int ps_opt_choice(const char *s, const char *const *words, char expected[static 128])
+{
+    size_t n = 0;
+    *expected = 0;
+    for (int i = 0; words[i]; i++) {
+        if (!strcmp(s, words[i])) return i;
+        n += (size_t) snprintf(expected + n, 128 - n, "%s%s", i ? " or " : "", words[i]);
+    }
+    return -PS_EUSAGE;
+}
