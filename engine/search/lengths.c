@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/search/lengths.h"
+#include "engine/base/ps_mem.h"
+
+uint32_t ps_lengths_prompt(const struct ps_lengths *l, uint64_t i)
+{
+    return l->prompt ? l->prompt[i] : l->each_prompt;
+}
+
+uint32_t ps_lengths_gen(const struct ps_lengths *l, uint64_t i)
+{
+    return l->gen ? l->gen[i] : l->each_gen;
+}
+
+static int longest(const struct ps_lengths *l, uint32_t *ret, struct ps_detail *dt)
+{
+    const uint64_t n = l->prompt ? l->n : l->n > 0;
+    *ret = 1;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t p = ps_lengths_prompt(l, i);
+        if (!p)
+            return ps_fail(dt, -PS_EUSAGE, "request %llu has an empty prompt",
+                           (unsigned long long) i + 1);
+        if (p > *ret) *ret = p;
+    }
+    return 0;
+}
+
+int ps_feed_init(struct ps_feed *f, const struct ps_lengths *lengths, const struct ps_plan *plan,
+                 struct ps_detail *dt)
+{
+    uint32_t most;
+    int r = longest(lengths, &most, dt);
+    if (r < 0) return r;
+    const uint64_t room = (uint64_t) plan->slots * plan->micro_batches + 1;
+    *f = (struct ps_feed) { .lengths = lengths, .room = (uint32_t) room };
+    f->seqs = ps_calloc(room, sizeof *f->seqs);
+    f->unused = ps_calloc(room, sizeof *f->unused);
+    f->prompt = ps_calloc(most, sizeof *f->prompt);
+    if (!f->seqs || !f->unused || !f->prompt) {
+        ps_feed_done(f);
+        return ps_fail(dt, -ENOMEM, "simulation: out of memory");
+    }
+    ps_feed_rewind(f);
+    return 0;
+}
+
+void ps_feed_done(struct ps_feed *f)
+{
+    free(f->seqs);
+    free(f->unused);
+    free(f->prompt);
+}
+
+void ps_feed_rewind(struct ps_feed *f)
+{
+    f->at = 0;
+    f->n_unused = f->room;
+    for (uint32_t i = 0; i < f->room; i++) f->unused[i] = &f->seqs[i];
+}
+
+int ps_feed_next(struct ps_feed *f, struct ps_seq **ret)
+{
+    if (f->at == f->lengths->n) return 0;
+    const uint64_t i = f->at++;
+    struct ps_seq *s = f->unused[--f->n_unused];
+    *s = (struct ps_seq) { .prompt = f->prompt,
+                           .n_prompt = ps_lengths_prompt(f->lengths, i),
+                           .max_tokens = ps_lengths_gen(f->lengths, i),
+                           .key = i,
+                           .top_p = 1 };
+    s->score_prompt = !s->max_tokens;
+    *ret = s;
+    return 1;
+}
+
+void ps_feed_end(struct ps_feed *f, struct ps_seq *s) { f->unused[f->n_unused++] = s; }

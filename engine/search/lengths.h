@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job that is nothing but lengths, as the scheduler asks for it: struct ps_run_io's next() and end(). */
+#ifndef PS_LENGTHS_H
+#define PS_LENGTHS_H
+#include "engine/search/simulate.h"
+
+struct ps_feed {
+    const struct ps_lengths *lengths;
+    uint64_t at;
+    struct ps_seq *seqs, **unused; /* [room]: as many as can be asked for before one ends */
+    uint32_t room, n_unused;
+    int32_t *prompt; /* of all */
+};
+
+/* -PS_EUSAGE for lengths that no job has. */
+int ps_feed_init(struct ps_feed *f, const struct ps_lengths *lengths, const struct ps_plan *plan,
+                 struct ps_detail *dt) ps_must_check;
+void ps_feed_done(struct ps_feed *f);
+void ps_feed_rewind(struct ps_feed *f);
+int ps_feed_next(struct ps_feed *f, struct ps_seq **ret);
+void ps_feed_end(struct ps_feed *f, struct ps_seq *s);
+uint32_t ps_lengths_prompt(const struct ps_lengths *l, uint64_t i);
+uint32_t ps_lengths_gen(const struct ps_lengths *l, uint64_t i);
+#endif
