@@ -33,7 +33,7 @@ static int source_key(const char *src, int dtype, uint64_t *ret, struct ps_detai
     struct ps_shape shape;
     size_t len;
     int r = ps_shape_load(real, &shape, &json, &len, dt);
-    if (r < 0) return r;
+    if (r < 0 || (r = ps_shape_runs(&shape, src, dt)) < 0) return r;
     if ((r = ps_src_open(real, &s, dt)) < 0) return r;
     uint64_t h = XXH3_64bits_withSeed(real, strlen(real), (uint64_t) PS_PACK_VERSION);
     h = XXH3_64bits_withSeed(json, len, h ^ s->hash ^ (uint64_t) (dtype + 1));

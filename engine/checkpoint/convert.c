@@ -282,7 +282,7 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     struct ps_packed_text config = { 0 };
     struct ps_shape shape;
     int r = ps_shape_load(src, &shape, &json, &config.len, dt);
-    if (r < 0) return r;
+    if (r < 0 || (r = ps_shape_runs(&shape, src, dt)) < 0) return r;
     config.text = json;
     if ((r = ps_src_open(src, &s, dt)) < 0) return r;
     struct conv c = { .src = s, .lock = PTHREAD_MUTEX_INITIALIZER };

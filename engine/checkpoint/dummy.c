@@ -33,7 +33,7 @@ int ps_pack_dummy(const char *config, const char *dst, uint64_t seed,
     struct ps_packed_text text = { 0 };
     struct ps_shape shape;
     int r = ps_shape_load(config, &shape, &json, &text.len, dt);
-    if (r < 0) return r;
+    if (r < 0 || (r = ps_shape_runs(&shape, config, dt)) < 0) return r;
     text.text = json;
     ps_auto_pack struct ps_packed *p = ps_calloc(1, sizeof *p);
     if (!p) return ps_fail(dt, -ENOMEM, "out of memory");

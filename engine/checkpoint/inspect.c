@@ -78,7 +78,7 @@ static void tell_shape(struct report *r, const struct ps_shape *s)
     set(r, m, "final_norm", json_boolean(s->final_norm));
     set(r, m, "tied", json_boolean(s->tied));
     set(r, m, "bias", json_boolean(s->bias));
-    set(r, m, "activation", json_string(s->act == PS_ACT_RELU ? "relu" : "none"));
+    set(r, m, "activation", json_string(s->act == PS_ACT_RELU ? "relu" : "other"));
     set_id(r, m, "bos", s->bos);
     set_id(r, m, "eos", s->eos);
     set_id(r, m, "pad", s->pad);
@@ -200,7 +200,8 @@ static int folder(struct report *r, const char *path, struct ps_detail *dt)
     ps_auto_src struct ps_src *src = NULL;
     struct ps_match m = { 0 };
     int e = ps_shape_read(path, &s, dt);
-    if (e < 0 || (e = ps_src_open(path, &src, dt)) < 0) return e;
+    if (e < 0 || (e = ps_shape_runs(&s, path, dt)) < 0 || (e = ps_src_open(path, &src, dt)) < 0)
+        return e;
     if ((e = ps_match_make(&s, src, path, &m, dt)) < 0) return e;
     set(r, r->o, "kind", json_string("huggingface"));
     set(r, r->o, "format", json_string(src->format));
@@ -264,6 +265,9 @@ static int config(struct report *r, const char *path, struct ps_detail *dt)
     if (e < 0) return e;
     set(r, r->o, "kind", json_string("config"));
     tell_shape(r, &s);
+    struct ps_detail why;
+    if (ps_shape_runs(&s, path, &why) < 0)
+        append_text(r, json_object_get(r->o, "warnings"), why.text);
     return tell_sizes(r, &s, s.dtype, dt);
 }
 

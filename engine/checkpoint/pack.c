@@ -200,7 +200,7 @@ int ps_pack_open(const char *folder, struct ps_packed **ret, struct ps_detail *d
     ps_auto_free char *json = NULL;
     size_t len;
     int r = ps_shape_load(folder, &p->shape, &json, &len, dt);
-    if (r < 0) return r;
+    if (r < 0 || (r = ps_shape_runs(&p->shape, folder, dt)) < 0) return r;
     ps_auto_src struct ps_src *src = NULL;
     if ((r = ps_src_open_file(p->path, &src, dt)) < 0) return r;
     const struct ps_src_file *f = &src->files[0];

@@ -13,17 +13,20 @@
 #include "engine/base/ps_util.h"
 #include "kernels/ops.h"
 
-enum ps_family { PS_FAMILY_OPT, PS_FAMILY__COUNT };
+enum ps_family { PS_FAMILY_OPT, PS_FAMILY_LLAMA, PS_FAMILY_GPT_NEOX, PS_FAMILY__COUNT };
 
 struct ps_shape {
     enum ps_family family;
     char name[96]; /* for reports: config's _name_or_path or the folder's last component */
     uint32_t layers, hidden, ffn, q_heads, kv_heads, head_dim, vocab;
-    uint32_t embed;         /* width of the token table: hidden, unless projected (OPT-350M) */
-    uint32_t positions;     /* longest text */
-    uint32_t position_rows; /* rows of the learned table; OPT: positions + 2 */
-    int32_t position_add;   /* OPT: 2 */
+    uint32_t embed;     /* width of the token table: hidden, unless projected (OPT-350M) */
+    uint32_t positions; /* longest text */
+    uint32_t
+        position_rows; /* rows of the learned table; OPT: positions + 2; 0 = positions are rotations */
+    int32_t position_add; /* OPT: 2 */
     bool norm_before, final_norm, tied, bias;
+    bool gated;    /* the second matrix of the feed-forward part is multiplied by a gate's output */
+    bool parallel; /* attention and the feed-forward part both read the layer's input */
     enum ps_act act;
     float eps;
     int32_t bos, eos, pad; /* -1 = none */
@@ -31,11 +34,13 @@ struct ps_shape {
 };
 
 /* Reads config.json text (`path` is for messages). Refuses, naming the field, what is not supported: other model
- * types, activations other than relu, absurd or inconsistent sizes. */
+ * types, OPT's activations other than relu, absurd or inconsistent sizes. */
 int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_shape *ret,
                    struct ps_detail *dt) ps_must_check;
 /* config.json's model_type: "opt". */
 const char *ps_family_name(enum ps_family f);
+/* 0, or -PS_EUNSUPPORTED for a family that can be planned for, but neither converted nor run. */
+int ps_shape_runs(const struct ps_shape *s, const char *path, struct ps_detail *dt) ps_must_check;
 /* From FOLDER/config.json, or from a file if `path` is one. */
 int ps_shape_read(const char *path, struct ps_shape *ret, struct ps_detail *dt) ps_must_check;
 /* The same, and its text, which the caller frees. */
@@ -65,8 +70,9 @@ enum ps_role {
     PS_W_K,
     PS_W_V,
     PS_W_O,
-    PS_W_FC1,
-    PS_W_FC2,
+    PS_W_GATE,
+    PS_W_FC1, /* of a gated layer: up */
+    PS_W_FC2, /* down */
     PS_W__COUNT
 };
 
@@ -94,6 +100,7 @@ enum ps_actv {
     PS_A_V,
     PS_A_O,
     PS_A_F,
+    PS_A_G, /* what a gate gives */
     PS_A_E,
     PS_A_LOGITS,
     PS_A__COUNT

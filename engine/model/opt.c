@@ -2,38 +2,17 @@
 /* OPT (Zhang et al. 2022) in Hugging Face's form. Pre-norm as published, except 350M: post-norm, a token table narrower than
  * the hidden state (project_in, project_out) and no final norm. Learned positions begin at row 2 of their table. */
 #include "engine/model/families.h"
-#include <stdio.h>
 #include <string.h>
-
-enum { LAYERS_MAX = 1024, HIDDEN_MAX = 1 << 16, FFN_MAX = 1 << 18, VOCAB_MAX = 1 << 20 };
-enum { POSITIONS_MAX = 1 << 20, HEADS_MAX = 4096 };
-#define MUST INT64_MIN
 
 static int opt_sizes(const struct ps_config *c, struct ps_shape *s)
 {
-    int64_t layers, hidden, ffn, heads, vocab, pos, embed;
-    int r;
-    if ((r = ps_config_int(c, "num_hidden_layers", 1, LAYERS_MAX, MUST, &layers)) < 0 ||
-        (r = ps_config_int(c, "hidden_size", 1, HIDDEN_MAX, MUST, &hidden)) < 0 ||
-        (r = ps_config_int(c, "ffn_dim", 1, FFN_MAX, MUST, &ffn)) < 0 ||
-        (r = ps_config_int(c, "num_attention_heads", 1, HEADS_MAX, MUST, &heads)) < 0 ||
-        (r = ps_config_int(c, "vocab_size", 1, VOCAB_MAX, MUST, &vocab)) < 0 ||
-        (r = ps_config_int(c, "max_position_embeddings", 1, POSITIONS_MAX, MUST, &pos)) < 0 ||
-        (r = ps_config_int(c, "word_embed_proj_dim", 1, HIDDEN_MAX, hidden, &embed)) < 0)
+    int64_t embed;
+    int r = ps_config_sizes(c, "ffn_dim", s);
+    if (r < 0 ||
+        (r = ps_config_int(c, "word_embed_proj_dim", 1, PS_HIDDEN_MAX, s->hidden, &embed)) < 0)
         return r;
-    if (hidden % heads)
-        return ps_fail(c->dt, -PS_EFORMAT,
-                       "%s: hidden_size %lld is not a multiple of num_attention_heads %lld",
-                       c->path, (long long) hidden, (long long) heads);
-    s->layers = (uint32_t) layers;
-    s->hidden = (uint32_t) hidden;
-    s->ffn = (uint32_t) ffn;
-    s->q_heads = s->kv_heads = (uint32_t) heads;
-    s->head_dim = (uint32_t) (hidden / heads);
-    s->vocab = (uint32_t) vocab;
     s->embed = (uint32_t) embed;
-    s->positions = (uint32_t) pos;
-    s->position_rows = (uint32_t) pos + 2;
+    s->position_rows = s->positions + 2;
     s->position_add = 2;
     return 0;
 }
@@ -69,9 +48,7 @@ static int opt_shape(const struct ps_config *c, struct ps_shape *s)
 }
 
 /* Vectors before matrices in each group, and the roles in the order of their enum. */
-static void opt_tensors(const struct ps_shape *s, void *ud,
-                        void (*add)(void *ud, uint32_t group, enum ps_role role, uint32_t rows,
-                                    uint32_t cols, bool vector, const char *name))
+static void opt_tensors(const struct ps_shape *s, void *ud, ps_tensor_add *add)
 {
     const uint32_t h = s->hidden, kv = s->kv_heads * s->head_dim;
     const bool projected = s->embed != h;
@@ -87,11 +64,7 @@ static void opt_tensors(const struct ps_shape *s, void *ud,
     add(ud, 0, PS_W_TOKENS, s->vocab, s->embed, false, "model.decoder.embed_tokens.weight");
     if (!s->tied) add(ud, 0, PS_W_HEAD, s->vocab, s->embed, false, "lm_head.weight");
 
-    const struct {
-        enum ps_role role;
-        uint32_t rows, cols;
-        const char *name;
-    } parts[] = {
+    const struct ps_layer_part parts[] = {
         { PS_W_NORM1_W, 0, h, "self_attn_layer_norm.weight" },
         { PS_W_NORM1_B, 0, h, "self_attn_layer_norm.bias" },
         { PS_W_NORM2_W, 0, h, "final_layer_norm.weight" },
@@ -109,22 +82,7 @@ static void opt_tensors(const struct ps_shape *s, void *ud,
         { PS_W_FC1, s->ffn, h, "fc1.weight" },
         { PS_W_FC2, h, s->ffn, "fc2.weight" },
     };
-    for (uint32_t l = 0; l < s->layers; l++)
-        for (size_t i = 0; i < PS_ARRAY_LEN(parts); i++) {
-            if (!s->bias && parts[i].role >= PS_W_Q_B && parts[i].role <= PS_W_FC2_B) continue;
-            char name[96];
-            (void) snprintf(name, sizeof name, "model.decoder.layers.%u.%s", l, parts[i].name);
-            bool vec = !parts[i].rows;
-            add(ud, 1 + l, parts[i].role, vec ? 1 : parts[i].rows, parts[i].cols, vec, name);
-        }
-}
-
-static struct ps_step *step(struct ps_steps *list, enum ps_step_op op, enum ps_role w,
-                            enum ps_role b, enum ps_actv in, enum ps_actv out)
-{
-    struct ps_step *t = &list->s[list->n++];
-    *t = (struct ps_step) { .op = op, .w = w, .b = b, .in = in, .out = out };
-    return t;
+    ps_layer_tensors(s, "model.decoder", parts, PS_ARRAY_LEN(parts), ud, add);
 }
 
 static void opt_steps(const struct ps_shape *s, struct ps_steps *embed, struct ps_steps *layer,
@@ -132,43 +90,47 @@ static void opt_steps(const struct ps_shape *s, struct ps_steps *embed, struct p
 {
     const bool projected = s->embed != s->hidden, bias = s->bias, before = s->norm_before;
     embed->n = layer->n = head->n = 0;
-    (void) step(embed, PS_STEP_TOKENS, PS_W_TOKENS, PS_W_NONE, PS_A_NONE,
-                projected ? PS_A_E : PS_A_X);
-    if (projected) (void) step(embed, PS_STEP_LINEAR, PS_W_PROJECT_IN, PS_W_NONE, PS_A_E, PS_A_X);
-    step(embed, PS_STEP_POSITIONS, PS_W_POSITIONS, PS_W_NONE, PS_A_NONE, PS_A_X)->add = true;
+    (void) ps_step_add(embed, PS_STEP_TOKENS, PS_W_TOKENS, PS_W_NONE, PS_A_NONE,
+                       projected ? PS_A_E : PS_A_X);
+    if (projected)
+        (void) ps_step_add(embed, PS_STEP_LINEAR, PS_W_PROJECT_IN, PS_W_NONE, PS_A_E, PS_A_X);
+    ps_step_add(embed, PS_STEP_POSITIONS, PS_W_POSITIONS, PS_W_NONE, PS_A_NONE, PS_A_X)->add = true;
 
 #define BIAS(role) (bias ? (role) : PS_W_NONE)
     enum ps_actv in = before ? PS_A_H : PS_A_X;
-    if (before) (void) step(layer, PS_STEP_NORM, PS_W_NORM1_W, PS_W_NORM1_B, PS_A_X, PS_A_H);
-    (void) step(layer, PS_STEP_LINEAR, PS_W_Q, BIAS(PS_W_Q_B), in, PS_A_Q);
-    (void) step(layer, PS_STEP_LINEAR, PS_W_K, BIAS(PS_W_K_B), in, PS_A_K);
-    (void) step(layer, PS_STEP_LINEAR, PS_W_V, BIAS(PS_W_V_B), in, PS_A_V);
-    (void) step(layer, PS_STEP_ATTENTION, PS_W_NONE, PS_W_NONE, PS_A_Q, PS_A_O);
-    step(layer, PS_STEP_LINEAR, PS_W_O, BIAS(PS_W_O_B), PS_A_O, PS_A_X)->residual = PS_A_X;
+    if (before) (void) ps_step_add(layer, PS_STEP_NORM, PS_W_NORM1_W, PS_W_NORM1_B, PS_A_X, PS_A_H);
+    (void) ps_step_add(layer, PS_STEP_LINEAR, PS_W_Q, BIAS(PS_W_Q_B), in, PS_A_Q);
+    (void) ps_step_add(layer, PS_STEP_LINEAR, PS_W_K, BIAS(PS_W_K_B), in, PS_A_K);
+    (void) ps_step_add(layer, PS_STEP_LINEAR, PS_W_V, BIAS(PS_W_V_B), in, PS_A_V);
+    (void) ps_step_add(layer, PS_STEP_ATTENTION, PS_W_NONE, PS_W_NONE, PS_A_Q, PS_A_O);
+    ps_step_add(layer, PS_STEP_LINEAR, PS_W_O, BIAS(PS_W_O_B), PS_A_O, PS_A_X)->residual = PS_A_X;
     if (before)
-        (void) step(layer, PS_STEP_NORM, PS_W_NORM2_W, PS_W_NORM2_B, PS_A_X, PS_A_H);
+        (void) ps_step_add(layer, PS_STEP_NORM, PS_W_NORM2_W, PS_W_NORM2_B, PS_A_X, PS_A_H);
     else
-        (void) step(layer, PS_STEP_NORM, PS_W_NORM1_W, PS_W_NORM1_B, PS_A_X, PS_A_X);
-    step(layer, PS_STEP_LINEAR, PS_W_FC1, BIAS(PS_W_FC1_B), in, PS_A_F)->act = s->act;
-    step(layer, PS_STEP_LINEAR, PS_W_FC2, BIAS(PS_W_FC2_B), PS_A_F, PS_A_X)->residual = PS_A_X;
-    if (!before) (void) step(layer, PS_STEP_NORM, PS_W_NORM2_W, PS_W_NORM2_B, PS_A_X, PS_A_X);
+        (void) ps_step_add(layer, PS_STEP_NORM, PS_W_NORM1_W, PS_W_NORM1_B, PS_A_X, PS_A_X);
+    ps_step_add(layer, PS_STEP_LINEAR, PS_W_FC1, BIAS(PS_W_FC1_B), in, PS_A_F)->act = s->act;
+    ps_step_add(layer, PS_STEP_LINEAR, PS_W_FC2, BIAS(PS_W_FC2_B), PS_A_F, PS_A_X)->residual =
+        PS_A_X;
+    if (!before)
+        (void) ps_step_add(layer, PS_STEP_NORM, PS_W_NORM2_W, PS_W_NORM2_B, PS_A_X, PS_A_X);
 #undef BIAS
 
     in = PS_A_X;
     if (s->final_norm) {
-        (void) step(head, PS_STEP_NORM, PS_W_FINAL_NORM_W, PS_W_FINAL_NORM_B, in, PS_A_H);
+        (void) ps_step_add(head, PS_STEP_NORM, PS_W_FINAL_NORM_W, PS_W_FINAL_NORM_B, in, PS_A_H);
         in = PS_A_H;
     }
     if (projected) {
-        (void) step(head, PS_STEP_LINEAR, PS_W_PROJECT_OUT, PS_W_NONE, in, PS_A_E);
+        (void) ps_step_add(head, PS_STEP_LINEAR, PS_W_PROJECT_OUT, PS_W_NONE, in, PS_A_E);
         in = PS_A_E;
     }
-    (void) step(head, PS_STEP_LINEAR, s->tied ? PS_W_TOKENS : PS_W_HEAD, PS_W_NONE, in,
-                PS_A_LOGITS);
+    (void) ps_step_add(head, PS_STEP_LINEAR, s->tied ? PS_W_TOKENS : PS_W_HEAD, PS_W_NONE, in,
+                       PS_A_LOGITS);
 }
 
 const struct ps_family_ops ps_family_opt = {
     .model_type = "opt",
+    .runs = true,
     .shape = opt_shape,
     .tensors = opt_tensors,
     .steps = opt_steps,

@@ -56,6 +56,34 @@ int ps_config_id(const struct ps_config *c, const char *field, uint32_t vocab, i
     return 0;
 }
 
+enum { LAYERS_MAX = 1024, FFN_MAX = 1 << 18, VOCAB_MAX = 1 << 20, POSITIONS_MAX = 1 << 20 };
+
+int ps_config_sizes(const struct ps_config *c, const char *ffn_field, struct ps_shape *s)
+{
+    const int64_t must = INT64_MIN;
+    int64_t layers, hidden, ffn, heads, vocab, pos;
+    int r;
+    if ((r = ps_config_int(c, "num_hidden_layers", 1, LAYERS_MAX, must, &layers)) < 0 ||
+        (r = ps_config_int(c, "hidden_size", 1, PS_HIDDEN_MAX, must, &hidden)) < 0 ||
+        (r = ps_config_int(c, ffn_field, 1, FFN_MAX, must, &ffn)) < 0 ||
+        (r = ps_config_int(c, "num_attention_heads", 1, PS_HEADS_MAX, must, &heads)) < 0 ||
+        (r = ps_config_int(c, "vocab_size", 1, VOCAB_MAX, must, &vocab)) < 0 ||
+        (r = ps_config_int(c, "max_position_embeddings", 1, POSITIONS_MAX, must, &pos)) < 0)
+        return r;
+    if (hidden % heads)
+        return ps_fail(c->dt, -PS_EFORMAT,
+                       "%s: hidden_size %lld is not a multiple of num_attention_heads %lld",
+                       c->path, (long long) hidden, (long long) heads);
+    s->layers = (uint32_t) layers;
+    s->hidden = s->embed = (uint32_t) hidden;
+    s->ffn = (uint32_t) ffn;
+    s->q_heads = s->kv_heads = (uint32_t) heads;
+    s->head_dim = (uint32_t) (hidden / heads);
+    s->vocab = (uint32_t) vocab;
+    s->positions = (uint32_t) pos;
+    return 0;
+}
+
 static int config_dtype(const struct ps_config *c, enum ps_dtype *ret)
 {
     static const struct {
@@ -130,8 +158,9 @@ static int shape_from(const struct ps_config *c, struct ps_shape *ret)
         f++;
     if (f == PS_FAMILY__COUNT)
         return ps_fail(c->dt, -PS_EUNSUPPORTED,
-                       "%s: model_type \"%.64s\" is not supported (opt is)", c->path,
-                       json_string_value(type));
+                       "%s: model_type \"%.64s\" is not supported (opt is; llama and gpt_neox can "
+                       "be planned for)",
+                       c->path, json_string_value(type));
     const json_t *q = json_object_get(c->root, "quantization_config");
     if (q && !json_is_null(q))
         return ps_fail(c->dt, -PS_EUNSUPPORTED,

@@ -158,6 +158,7 @@ static void take_activations(struct cut *c, struct ps_layout *l)
     const struct ps_shape *s = c->s;
     for (int a = PS_A_H; a < PS_A_LOGITS; a++) {
         if (a == PS_A_E && s->embed == s->hidden) continue;
+        if (a == PS_A_G && !s->gated) continue;
         l->act[a] = take(c, c->near, "activations of a layer",
                          (uint64_t) c->p->chunk_rows * ps_actv_width(s, (enum ps_actv) a),
                          sizeof(float), LINE);

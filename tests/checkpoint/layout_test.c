@@ -70,15 +70,18 @@ static void check_layout(const struct ps_shape *s, enum ps_dtype dtype, bool odd
 
 static void published_shapes(void **state)
 {
-    static const char *const names[] = { "125m", "350m", "1.3b", "2.7b", "6.7b",
-                                         "13b",  "30b",  "66b",  "175b" };
+    static const char *const names[] = {
+        "opt-125m",  "opt-350m",    "opt-1.3b",    "opt-2.7b",     "opt-6.7b",  "opt-13b",
+        "opt-30b",   "opt-66b",     "opt-175b",    "llama-7b",     "llama-13b", "llama-30b",
+        "llama-65b", "llama-2-70b", "llama-3-70b", "gpt-neox-20b",
+    };
     const char *root = getenv("PS_SOURCE_ROOT");
     if (!root) skip();
     for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
         for (int t = 0; t < PS_DTYPE__COUNT; t++) {
             char path[PATH_MAX];
             struct ps_shape s;
-            (void) snprintf(path, sizeof path, "%s/configs/models/opt-%s.json", root, names[i]);
+            (void) snprintf(path, sizeof path, "%s/configs/models/%s.json", root, names[i]);
             assert_ok_dt(ps_shape_read(path, &s, &dt), &dt);
             check_layout(&s, (enum ps_dtype) t, false);
         }

@@ -380,9 +380,32 @@ def test_dummy(t):
 
 
 def test_configs(t):
-    """configs/models holds all OPT sizes."""
-    have = {f[:-5] for f in os.listdir(os.path.join(TOP, "configs", "models")) if f.startswith("opt-")}
-    t.check({f"opt-{s}" for s in ("125m", "350m", "1.3b", "2.7b", "6.7b", "13b", "30b", "66b", "175b")} <= have, f"configs: {sorted(have)}")
+    """configs/models holds all OPT sizes, and the others that can be planned for."""
+    have = {f[:-5] for f in os.listdir(os.path.join(TOP, "configs", "models"))}
+    want = {f"opt-{s}" for s in ("125m", "350m", "1.3b", "2.7b", "6.7b", "13b", "30b", "66b", "175b")}
+    want |= {f"llama-{s}" for s in ("7b", "13b", "30b", "65b", "2-70b", "3-70b")} | {"gpt-neox-20b"}
+    t.check(want <= have, f"configs: {sorted(have)}")
+
+
+@cases(**{n: n for n in ("llama-7b", "gpt-neox-20b")})
+def test_only_planned(t, name):
+    """Families that can be planned for are neither converted nor run: said before anything is read or written."""
+    config = os.path.join(TOP, "configs", "models", name + ".json")
+    family = json.load(open(config))["model_type"]
+    os.mkdir(t.path("src"))
+    shutil.copy(config, t.path("src/config.json"))
+    t.write("src/model.safetensors", "not read")
+    os.mkdir(t.path("packed"))
+    shutil.copy(config, t.path("packed/config.json"))
+    t.write("packed/weights-00001-of-00001.safetensors", "not read")
+    t.write("in.jsonl", '{"prompt": [1, 2]}\n')
+    for args in (("convert", t.path("src"), "dst"), ("convert", "--dummy", config, "dst"),
+                 ("generate", t.path("src"), t.path("in.jsonl"), "-o", t.path("out.jsonl")), ("generate", t.path("packed"), t.path("in.jsonl"), "-o", t.path("out.jsonl")),
+                 ("inspect", t.path("src")), ("inspect", t.path("packed"))):
+        t.run(*args, rc=1).says(family, "is not supported", "can be planned for")
+        t.eq((t.exists("dst"), t.exists("out.jsonl")), (False, False), f"left behind by {args}")
+    d = json.loads(t.run("inspect", config, "--json").out)
+    t.eq((d["model"]["family"], d["model"]["activation"], "planned for" in d["warnings"][0]), (family, "other", True), "inspect CONFIG")
 
 
 def test_inspect_and_doctor(t):

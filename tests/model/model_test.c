@@ -8,6 +8,11 @@
     "\"model_type\":\"opt\",\"num_hidden_layers\":2,\"hidden_size\":8,\"ffn_dim\":24," \
     "\"num_attention_heads\":2,\"vocab_size\":11,\"max_position_embeddings\":16"
 
+#define OTHER(type)                                                          \
+    "\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"hidden_size\":8," \
+    "\"intermediate_size\":24,\"num_attention_heads\":4,\"vocab_size\":11,"  \
+    "\"max_position_embeddings\":16"
+
 static int parse(const char *json, struct ps_shape *s, struct ps_detail *dt)
 {
     dt->text[0] = 0;
@@ -62,7 +67,14 @@ static void refusals_name_the_field(void **state)
         { "", "config.json", PS_EFORMAT },
         { "[]", "expected a JSON object", PS_EFORMAT },
         { "{}", "model_type", PS_EFORMAT },
-        { "{\"model_type\":\"llama\"}", "llama", PS_EUNSUPPORTED },
+        { "{\"model_type\":\"bloom\"}", "bloom", PS_EUNSUPPORTED },
+        { "{" OTHER("llama") ",\"num_key_value_heads\":3}", "num_key_value_heads", PS_EFORMAT },
+        { "{" OTHER("llama") ",\"num_key_value_heads\":5}", "num_key_value_heads", PS_EFORMAT },
+        { "{" OTHER("llama") ",\"attention_bias\":true}", "attention_bias", PS_EUNSUPPORTED },
+        { "{" OTHER("llama") ",\"mlp_bias\":true}", "mlp_bias", PS_EUNSUPPORTED },
+        { "{" OTHER("gpt_neox") ",\"attention_bias\":false}", "attention_bias", PS_EUNSUPPORTED },
+        { "{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":2,\"hidden_size\":8}",
+          "intermediate_size", PS_EFORMAT },
         { "{\"model_type\":\"opt\"}", "num_hidden_layers", PS_EFORMAT },
         { "{" SIZES ",\"activation_function\":\"gelu\"}", "gelu", PS_EUNSUPPORTED },
         { "{" SIZES ",\"layer_norm_elementwise_affine\":false}", "layer_norm_elementwise_affine",
@@ -124,9 +136,14 @@ static void published_sizes(void **state)
         const char *name;
         uint64_t params;
     } models[] = {
-        { "125m", 125239296 },  { "350m", 331196416 },  { "1.3b", 1315758080 },
-        { "2.7b", 2651596800 }, { "6.7b", 6658473984 }, { "13b", 12853473280 },
-        { "30b", 29974540288 }, { "66b", 65719701504 }, { "175b", 174604468224 },
+        { "opt-125m", 125239296 },      { "opt-350m", 331196416 },
+        { "opt-1.3b", 1315758080 },     { "opt-2.7b", 2651596800 },
+        { "opt-6.7b", 6658473984 },     { "opt-13b", 12853473280 },
+        { "opt-30b", 29974540288 },     { "opt-66b", 65719701504 },
+        { "opt-175b", 174604468224 },   { "llama-7b", 6738415616 },
+        { "llama-13b", 13015864320 },   { "llama-30b", 32528943616 },
+        { "llama-65b", 65285660672 },   { "llama-2-70b", 68976648192 },
+        { "llama-3-70b", 70553706496 }, { "gpt-neox-20b", 20554567680 },
     };
     const char *root = getenv("PS_SOURCE_ROOT");
     if (!root) skip();
@@ -134,7 +151,7 @@ static void published_sizes(void **state)
         char path[4096];
         struct ps_shape s;
         struct ps_detail dt;
-        (void) snprintf(path, sizeof path, "%s/configs/models/opt-%s.json", root, models[i].name);
+        (void) snprintf(path, sizeof path, "%s/configs/models/%s.json", root, models[i].name);
         assert_ok_dt(ps_shape_read(path, &s, &dt), &dt);
         if (count(&s) != models[i].params)
             fail_msg("%s: %llu parameters", models[i].name, (unsigned long long) count(&s));
@@ -192,6 +209,39 @@ static void steps_are_whole(void **state)
     }
 }
 
+/* Families that can be planned for: their widths, their steps, and that nobody runs them. */
+static void planned_families(void **state)
+{
+    static const struct {
+        const char *json;
+        uint32_t kv_heads, head_dim;
+        bool gated, parallel;
+    } cases[] = {
+        { "{" OTHER("llama") "}", 4, 2, true, false },
+        { "{" OTHER("llama") ",\"num_key_value_heads\":2,\"head_dim\":6}", 2, 6, true, false },
+        { "{" OTHER("llama") ",\"tie_word_embeddings\":true}", 4, 2, true, false },
+        { "{" OTHER("gpt_neox") "}", 4, 2, false, true },
+        { "{" OTHER("gpt_neox") ",\"use_parallel_residual\":false}", 4, 2, false, false },
+    };
+    struct ps_shape s;
+    struct ps_detail dt;
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        assert_ok_dt(parse(cases[i].json, &s, &dt), &dt);
+        assert_int_equal(s.kv_heads, cases[i].kv_heads);
+        assert_int_equal(s.head_dim, cases[i].head_dim);
+        assert_int_equal(s.gated, cases[i].gated);
+        assert_int_equal(s.parallel, cases[i].parallel);
+        assert_int_equal(ps_actv_width(&s, PS_A_V), cases[i].kv_heads * cases[i].head_dim);
+        assert_int_equal(s.position_rows, 0);
+        check_steps(&s);
+        (void) count(&s);
+        assert_err(ps_shape_runs(&s, "x/config.json", &dt), PS_EUNSUPPORTED);
+        assert_says(&dt, "can be planned for");
+    }
+    assert_ok_dt(parse("{" SIZES "}", &s, &dt), &dt);
+    assert_ok_dt(ps_shape_runs(&s, "x", &dt), &dt);
+}
+
 static void every_allocation_fails(void **state)
 {
     struct ps_detail dt;
@@ -220,6 +270,7 @@ int main(void)
         cmocka_unit_test(refusals_name_the_field),
         cmocka_unit_test(published_sizes),
         cmocka_unit_test(steps_are_whole),
+        cmocka_unit_test(planned_families),
         cmocka_unit_test(every_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

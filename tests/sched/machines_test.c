@@ -111,11 +111,11 @@ static struct ps_sim_rates rates_of(const struct machine *x)
                                    .gpu = true };
 }
 
-static void busy(const struct machine *x, const char *policy, uint32_t n)
+static void busy(const struct machine *x, const char *model, const char *policy, uint32_t n)
 {
     static struct job j;
     struct ps_detail dt = { "" };
-    struct ps_packed *m = model_of("opt-30b.json");
+    struct ps_packed *m = model_of(model);
     j.n = n;
     j.at = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -142,26 +142,30 @@ static void busy(const struct machine *x, const char *policy, uint32_t n)
             which = i;
         }
     if (which == PS_Q_READ || which == PS_Q_H2D) most -= st.load_s; /* a little too much, then */
-    print_message("%s, %s: %s busy %.1f %% of %.0f s, %.1f tokens/s\n", x->name, policy,
+    print_message("%s, %s, %s: %s busy %.1f %% of %.0f s, %.1f tokens/s\n", x->name, model, policy,
                   ps_q_name((enum ps_q) which), 100 * most / all, all,
                   (double) st.generated_tokens / all);
     if (most < 0.9 * all) {
         char *text = ps_plan_text(&q, &plan);
-        fail_msg("%s, %s: the slowest queue (%s) is busy %.1f %%\n%s", x->name, policy,
+        fail_msg("%s, %s, %s: the slowest queue (%s) is busy %.1f %%\n%s", x->name, model, policy,
                  ps_q_name((enum ps_q) which), 100 * most / all, text);
     }
     ps_plan_done(&plan);
     ps_pack_close(m);
 }
 
-static void t4_full(void **state) { busy(&t4, "full", 2048); }
-static void t4_h2o(void **state) { busy(&t4, "h2o", 2048); }
-static void h200_full(void **state) { busy(&h200, "full", 2048); }
-static void h200_h2o(void **state) { busy(&h200, "h2o", 2048); }
+static void t4_full(void **state) { busy(&t4, "opt-30b.json", "full", 2048); }
+static void t4_h2o(void **state) { busy(&t4, "opt-30b.json", "h2o", 2048); }
+static void h200_full(void **state) { busy(&h200, "opt-30b.json", "full", 2048); }
+static void h200_h2o(void **state) { busy(&h200, "opt-30b.json", "h2o", 2048); }
+/* Families that can be planned for only, under the same scheduler. */
+static void t4_llama(void **state) { busy(&t4, "llama-2-70b.json", "full", 2048); }
+static void t4_neox(void **state) { busy(&t4, "gpt-neox-20b.json", "h2o", 2048); }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(t4_full), cmocka_unit_test(t4_h2o),
-                                        cmocka_unit_test(h200_full), cmocka_unit_test(h200_h2o) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(t4_full),   cmocka_unit_test(t4_h2o),
+                                        cmocka_unit_test(h200_full), cmocka_unit_test(h200_h2o),
+                                        cmocka_unit_test(t4_llama),  cmocka_unit_test(t4_neox) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
