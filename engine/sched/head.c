@@ -65,6 +65,7 @@ static int head_rows(struct ps_sched *s, uint32_t k, const struct ps_pass *from,
                                .ldy = hidden,
                                .n_rows = b->n_rows,
                                .dtype = PS_F32 };
+    s->dev->tag = k;
     int r =
         ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_embed, &gather,
                    (struct ps_use[]) {

@@ -17,8 +17,8 @@ static double clock_s(const struct ps_sched *s)
 static void book_time(struct ps_sched *s, uint64_t prompt_rows, uint64_t decode_rows)
 {
     double now = clock_s(s), t = now - s->mark_s, rows = (double) (prompt_rows + decode_rows);
+    if (rows <= 0) return; /* before the first: what was submitted by now is its own */
     s->mark_s = now;
-    if (rows <= 0) return;
     s->stats.prefill_s += t * (double) prompt_rows / rows;
     s->stats.decode_s += t * (double) decode_rows / rows;
 }
