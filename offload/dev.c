@@ -40,17 +40,28 @@ static void buf_touched(struct ps_buf *b, bool writes, enum ps_q q, uint64_t n)
     memset(b->read, 0, sizeof b->read);
 }
 
+static void after_all(const struct ps_dev *d, uint64_t after[PS_Q__COUNT], uint8_t why[PS_Q__COUNT])
+{
+    for (int q = 0; q < PS_Q__COUNT; q++) {
+        if (after[q] == d->submitted[q]) continue;
+        after[q] = d->submitted[q];
+        why[q] = d->last_kind[q];
+    }
+}
+
 static int submit(struct ps_dev *d, enum ps_q q, struct ps_task *t, const struct ps_use *uses,
                   unsigned n_uses)
 {
     uint64_t after[PS_Q__COUNT] = { 0 };
     for (unsigned i = 0; i < n_uses; i++)
         if (uses[i].buf) buf_needs(uses[i].buf, uses[i].writes, after, t->why);
+    if (d->serial) after_all(d, after, t->why);
     t->tag = d->tag;
     t->counted = d->counted;
     int r = d->ops->start(d, q, t, after);
     if (r < 0) return r;
     d->submitted[q]++;
+    d->last_kind[q] = (uint8_t) t->kind;
     /* Writes last: a task that names one buffer twice, as input and as output, has written it. */
     for (int pass = 0; pass < 2; pass++)
         for (unsigned i = 0; i < n_uses; i++)

@@ -118,10 +118,12 @@ struct ps_dev_ops {
 struct ps_dev { /* first member of every implementation's struct */
     const struct ps_dev_ops *ops;
     uint64_t submitted[PS_Q__COUNT];
-    uint32_t tag;        /* given to the tasks that follow */
-    bool counted;        /* likewise: what they ask of CUDA is counted apart */
-    uint32_t align;      /* of the disk side of moves: the store's; 0 = any */
-    enum ps_where where; /* of what COMPUTE's kernels work on: PS_HOST or PS_GPU */
+    uint32_t tag;                   /* given to the tasks that follow */
+    bool counted;                   /* likewise: what they ask of CUDA is counted apart */
+    bool serial;                    /* likewise: each begins when all before it are done */
+    uint8_t last_kind[PS_Q__COUNT]; /* of what each queue's last task moves */
+    uint32_t align;                 /* of the disk side of moves: the store's; 0 = any */
+    enum ps_where where;            /* of what COMPUTE's kernels work on: PS_HOST or PS_GPU */
     enum ps_place place; /* of COMPUTE's kernels; HOST's are the host's on every device */
     uint32_t sm;         /* PS_PLACE_CUDA: what a row's `need` may be at most */
 };

@@ -19,6 +19,7 @@ int ps_head_embed(struct ps_sched *s, uint32_t k)
             b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
         r = ps_pass_steps(s, &s->embed, &p, 0);
     }
+    if (!r) r = ps_pass_barrier(s);
     return r < 0 ? r : ps_hidden_release(s, &p);
 }
 
@@ -153,6 +154,7 @@ int ps_head_run(struct ps_sched *s, uint32_t k)
         if (t->seq->score_prompt && t->seq->n_prompt > 1) r = score(s, k, &from, t);
     }
     if (!r) r = next_tokens(s, k, &from);
+    if (!r) r = ps_pass_barrier(s);
     b->has_outs = true;
     return r;
 }

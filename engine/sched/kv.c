@@ -308,7 +308,7 @@ static int write_slab(struct ps_sched *s, const struct ps_pass *p)
         if (t->state == PS_SLOT_PROMPT) {
             to = ps_keep_cap(&t->keep, t->seq->n_prompt);
         } else {
-            if (!ps_kv_merges(s, t, index)) continue;
+            if (t->state == PS_SLOT_ENDED || !ps_kv_merges(s, t, index)) continue;
             if (t->keep.heavy == PS_KEEP_ALL) from = t->on_disk;
             to = ps_keep_cap(&t->keep, t->len + 1);
         }

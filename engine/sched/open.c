@@ -159,6 +159,7 @@ int ps_open_run(struct ps_opened *x)
     if (!r && !c->sim) r = make_offload_file(x);
     if (!r && !c->sim) r = open_store(x);
     if (!r) r = open_device(x);
+    if (!r) s->dev->serial = s->how.no_overlap;
     if (!r) r = init_sched(s);
     return r;
 }

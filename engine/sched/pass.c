@@ -153,6 +153,8 @@ int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct 
     return steps(s, list, 0, list->n, p, group);
 }
 
+int ps_pass_barrier(struct ps_sched *s) { return s->how.barrier ? ps_dev_drain(s->dev) : 0; }
+
 /* The layer's steps to its attention and with it. */
 static unsigned first_half(const struct ps_sched *s)
 {
@@ -183,7 +185,7 @@ void ps_pass_layer_end(struct ps_sched *s, uint32_t layer)
 /* Whether these rows' attention leaves COMPUTE with nothing to do unless it turns to another micro-batch. */
 static bool will_wait(struct ps_sched *s, const struct ps_pass *p)
 {
-    return s->d->passes > 1 && ps_kv_home(s, p->layer, p->mb)->on_host &&
+    return s->d->passes > 1 && !s->how.barrier && ps_kv_home(s, p->layer, p->mb)->on_host &&
            p->row0 < s->mb[p->mb].n_decode;
 }
 
@@ -240,6 +242,7 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
             b->n_rows - p.row0 < s->plan->chunk_rows ? b->n_rows - p.row0 : s->plan->chunk_rows;
         r = run_rows(s, &p);
     }
+    if (!r) r = ps_pass_barrier(s);
     if (!r) r = ps_kv_release(s, &p);
     if (s->waits && s->waiting.mb == k)
         s->waiting.last = true;

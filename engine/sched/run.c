@@ -51,6 +51,11 @@ static int turn(struct ps_sched *s)
     const uint32_t mbs = s->plan->micro_batches;
     count_rows(s, &prompt, &decode);
     s->prompt_budget = s->plan->prefill_tokens;
+    for (uint32_t k = 0; s->how.no_continuous && k < mbs; k++) {
+        int r = ps_slots_take_tokens(s, k);
+        if (r < 0) return r;
+    }
+    if (s->how.no_continuous && !s->active) ps_slots_clear(s);
     for (uint32_t k = 0; k < mbs; k++) {
         int r = ps_slots_take_tokens(s, k);
         if (r < 0) return r;
@@ -73,7 +78,7 @@ static bool more_to_come(const struct ps_sched *s)
     for (uint32_t k = 0; k < s->plan->micro_batches; k++)
         for (uint32_t i = 0; i < s->plan->slots; i++) {
             const struct ps_slot *t = &s->mb[k].slots[i];
-            if (t->state != PS_SLOT_FREE && t->made + 1 < t->seq->max_tokens) return true;
+            if (t->seq && t->made + 1 < t->seq->max_tokens) return true;
         }
     return false;
 }
@@ -160,6 +165,7 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
                                .shape = &cfg->model->shape,
                                .plan = cfg->plan,
                                .d = cfg->plan->detail,
+                               .how = cfg->schedule ? *cfg->schedule : (struct ps_schedule) { 0 },
                                .dt = dt ? dt : &none };
     uint64_t t0 = ps_now_ns();
     int r = ps_open_run(x);

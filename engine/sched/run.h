@@ -65,9 +65,12 @@ struct ps_run_io {
 
 /* Other schedules than ours, to see what it brings (bench, and the papers' tables in simulation). */
 struct ps_schedule {
-    bool no_overlap;    /* a task begins when the one before it is done */
-    bool barrier;       /* FlexGen's: nothing of the next (layer, micro-batch) begins before all of this one is done */
-    bool no_continuous; /* a block is filled anew only when all its sequences have ended, and ends with the longest */
+    bool no_overlap; /* a task begins when the one before it is done */
+    /* FlexGen's: each (layer, micro-batch) ends with all queues waited for. Meanwhile the next layer's weights come (all with the first
+     * micro-batch), the next slab and hidden state, and what the last one left goes home; nothing deeper. Best with a prefetch of 1. */
+    bool barrier;
+    bool
+        no_continuous; /* a block is filled anew only when all its sequences have ended, and ends with the longest */
 };
 
 struct ps_run_cfg {

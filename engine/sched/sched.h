@@ -24,7 +24,8 @@
 
 enum { PS_FILE_WEIGHTS, PS_FILE_OFFLOAD };
 
-enum ps_slot_state { PS_SLOT_FREE, PS_SLOT_PROMPT, PS_SLOT_DECODE };
+/* ENDED: without continuous batching a slot and its room stay taken until the whole block has ended. */
+enum ps_slot_state { PS_SLOT_FREE, PS_SLOT_PROMPT, PS_SLOT_DECODE, PS_SLOT_ENDED };
 
 struct ps_slot {
     enum ps_slot_state state;
@@ -111,6 +112,7 @@ struct ps_sched {
     const struct ps_shape *shape;
     const struct ps_plan *plan;
     const struct ps_plan_detail *d;
+    struct ps_schedule how;
     struct ps_layout l;
     struct ps_dev *dev;
     struct ps_steps embed, layer, head;
@@ -167,6 +169,8 @@ int ps_slots_init(struct ps_sched *s) ps_must_check;
 void ps_slots_done(struct ps_sched *s);
 /* Hands the tokens of micro-batch k's last head to the job; frees the slots of sequences that ended. */
 int ps_slots_take_tokens(struct ps_sched *s, uint32_t k) ps_must_check;
+/* The block has ended: its slots are free again (how.no_continuous). */
+void ps_slots_clear(struct ps_sched *s);
 int ps_slots_admit(struct ps_sched *s, uint32_t k) ps_must_check;
 /* Decode rows first, then prompts; fills the ids. */
 int ps_slots_lay_rows(struct ps_sched *s, uint32_t k) ps_must_check;
@@ -177,6 +181,8 @@ void ps_slots_advance(struct ps_sched *s, uint32_t k);
 int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k) ps_must_check;
 /* The layer's last micro-batch was submitted: its weights are let go as soon as may be. */
 void ps_pass_layer_end(struct ps_sched *s, uint32_t layer);
+/* All tasks of a (layer, micro-batch), the embedding's or the head's were submitted, but for the ways home: how.barrier waits here. */
+int ps_pass_barrier(struct ps_sched *s) ps_must_check;
 /* The rest of a pass that waits for attention on the host. */
 int ps_pass_finish(struct ps_sched *s) ps_must_check;
 int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,

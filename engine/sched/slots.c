@@ -60,14 +60,27 @@ static bool take_run(struct ps_sched *s, struct ps_mb *b, uint32_t index, uint32
     return true;
 }
 
-static void free_slot(struct ps_sched *s, struct ps_mb *b, uint32_t index)
+static void free_slot(struct ps_mb *b, uint32_t index)
 {
     uint32_t i = 0;
     while (b->by_run[i] != index) i++;
     b->n_runs--;
     memmove(b->by_run + i, b->by_run + i + 1, (b->n_runs - i) * sizeof *b->by_run);
     b->slots[index] = (struct ps_slot) { .state = PS_SLOT_FREE };
-    s->active--;
+}
+
+/* Its room stays taken, with nothing in it. */
+static void keep_slot(struct ps_slot *t)
+{
+    *t = (struct ps_slot) { .state = PS_SLOT_ENDED, .e0 = t->e0, .cap = t->cap };
+}
+
+void ps_slots_clear(struct ps_sched *s)
+{
+    for (uint32_t k = 0; k < s->plan->micro_batches; k++) {
+        s->mb[k].n_runs = 0;
+        memset(s->mb[k].slots, 0, s->plan->slots * sizeof *s->mb[k].slots);
+    }
 }
 
 /* ---- admission */
@@ -243,10 +256,14 @@ static int dump(struct ps_sched *s, uint32_t k, const struct ps_slot *t)
 static int end(struct ps_sched *s, uint32_t k, uint32_t index)
 {
     struct ps_mb *b = &s->mb[k];
-    const struct ps_slot *t = &b->slots[index];
+    struct ps_slot *t = &b->slots[index];
     int r = s->cfg->dump_kv && s->io->kept ? dump(s, k, t) : 0;
     if (r >= 0) r = s->io->end(s->io->ud, t->seq);
-    free_slot(s, b, index);
+    if (s->how.no_continuous)
+        keep_slot(t);
+    else
+        free_slot(b, index);
+    s->active--;
     return r;
 }
 

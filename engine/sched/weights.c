@@ -210,9 +210,19 @@ int ps_weights_begin(struct ps_sched *s, uint32_t group)
     return r;
 }
 
+/* The group after the one that was begun, as far as there is room: staged chunk by chunk. */
+static int next_group(struct ps_sched *s)
+{
+    struct ps_weights *w = &s->w;
+    const uint32_t next = (w->group + 1) % (s->shape->layers + 1);
+    return ahead(s, &w->near, near_next, w->begun_end + w->near.in_group[next], w->begun_end,
+                 UINT64_MAX);
+}
+
 int ps_weights_spread(struct ps_sched *s, uint32_t part, uint32_t parts)
 {
     struct ps_weights *w = &s->w;
+    if (s->how.barrier) return next_group(s);
     int r =
         ahead(s, &w->near, near_next, UINT64_MAX, w->begun_end, w->near.bytes * (part + 1) / parts);
     return r < 0 ? r

@@ -48,6 +48,19 @@ static void random_req(struct ps_plan_req *q, unsigned *seed)
     if (late_gpu && rand_r(seed) % 3 == 0) pin_less(q);
 }
 
+/* Half of them ours as it is. */
+static const struct ps_schedule *random_schedule(unsigned *seed)
+{
+    static const struct ps_schedule other[] = {
+        { .no_overlap = true },
+        { .barrier = true },
+        { .no_continuous = true },
+        { .no_overlap = true, .barrier = true, .no_continuous = true },
+    };
+    const size_t i = (size_t) rand_r(seed) % (2 * PS_ARRAY_LEN(other));
+    return i < PS_ARRAY_LEN(other) ? &other[i] : NULL;
+}
+
 static void orders(bool norm_before, bool gpu, unsigned seeds)
 {
     static struct sj want[PS_ARRAY_LEN(policies)], got;
@@ -69,6 +82,7 @@ static void orders(bool norm_before, bool gpu, unsigned seeds)
         random_req(&q, &seed);
         got = want[p];
         got.device = late_dev_open;
+        got.schedule = random_schedule(&seed);
         uses_check_reset();
         assert_ok_dt(sj_run(&got, &q, NULL, &dt), &dt);
         if (!sj_same(&want[p], &got)) fail_msg("seed %u: other bits", late_seed);

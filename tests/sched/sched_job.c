@@ -169,6 +169,9 @@ int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_rates *sim
                               .dump_kv = !sim,
                               .verify_always = j->verify_always,
                               .device = j->device,
+                              .schedule = j->schedule,
+                              .trace = j->trace,
+                              .trace_ud = j->trace_ud,
                               .sim = sim };
     struct ps_run_io io = { .ud = j,
                             .next = next,

@@ -24,6 +24,9 @@ struct sj {
     bool verify_always;
     int (*device)(const struct ps_dev_cfg *cfg, struct ps_dev **ret); /* NULL = the cpu's */
     void (*seen)(void); /* called in every callback; may be NULL */
+    const struct ps_schedule *schedule;
+    ps_dev_trace *trace; /* may be NULL */
+    void *trace_ud;
     struct ps_job_stats stats;
     struct ps_run_stats run;
 };
