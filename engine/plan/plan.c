@@ -112,23 +112,63 @@ static int refuse(const struct ps_plan_req *q, const struct ps_plan *least, char
     return ps_fail(dt, -PS_EBUDGET, "no plan fits %s; the smallest needs %s", allowed, needed);
 }
 
+static int none_fits(const struct ps_plan_req *q, const struct ps_candidate *least, char **ret_text,
+                     struct ps_detail *dt)
+{
+    struct ps_plan p;
+    int r = ps_candidate_build(q, least, &p, dt);
+    if (r < 0) return r;
+    r = refuse(q, &p, ret_text, dt);
+    ps_plan_done(&p);
+    return r;
+}
+
+static int build(const struct ps_plan_req *q, struct ps_candidate c, struct ps_plan *ret,
+                 struct ps_detail *dt)
+{
+    int r = ps_candidate_build(q, &c, ret, dt);
+    if (r < 0) return r;
+    r = use_the_rest(q, &c, ret, dt);
+    if (r < 0) ps_plan_done(ret);
+    return r;
+}
+
+/* By their prices as built. There are few. */
+static void sort(struct ps_plan *p, unsigned n)
+{
+    for (unsigned i = 1; i < n; i++)
+        for (unsigned j = i; j > 0 && p[j].predicted_s < p[j - 1].predicted_s; j--) {
+            const struct ps_plan x = p[j];
+            p[j] = p[j - 1];
+            p[j - 1] = x;
+        }
+}
+
+int ps_plan_best(const struct ps_plan_req *req, unsigned n, struct ps_plan *ret, unsigned *ret_n,
+                 char **ret_text, struct ps_detail *dt)
+{
+    struct ps_best best = { .most = n < PS_BEST_MAX ? n : PS_BEST_MAX };
+    struct ps_candidate least;
+    unsigned built = 0;
+    int r = check_req(req, dt);
+    if (!r) r = ps_plan_search(req, &best, &least, dt);
+    if (!r && !best.n) r = none_fits(req, &least, ret_text, dt);
+    while (!r && built < best.n) {
+        r = build(req, best.at[built].c, &ret[built], dt);
+        built += !r;
+    }
+    if (r < 0) {
+        while (built) ps_plan_done(&ret[--built]);
+        return r;
+    }
+    sort(ret, built);
+    *ret_n = built;
+    return 0;
+}
+
 int ps_plan_make(const struct ps_plan_req *req, struct ps_plan *ret, char **ret_text,
                  struct ps_detail *dt)
 {
-    struct ps_candidate c;
-    struct ps_plan p;
-    int r = check_req(req, dt);
-    if (!r) r = ps_plan_search(req, &c, dt);
-    if (!r) r = ps_candidate_build(req, &c, &p, dt);
-    if (r < 0) return r;
-    if (ps_plan_fits(req, &p))
-        r = use_the_rest(req, &c, &p, dt);
-    else
-        r = refuse(req, &p, ret_text, dt);
-    if (r < 0) {
-        ps_plan_done(&p);
-        return r;
-    }
-    *ret = p;
-    return 0;
+    unsigned n;
+    return ps_plan_best(req, 1, ret, &n, ret_text, dt);
 }

@@ -70,8 +70,13 @@ struct ps_plan {
     struct ps_plan_detail *detail; /* the scheduler's: placement per chunk and slab */
 };
 
-/* 0; -PS_EBUDGET when nothing fits (`*ret_text`, if not NULL, gets the itemised table and the smallest budget or nearest plan
- * that fits; the caller frees it); another error for wishes that cannot be (a GPU share). */
+/* The `n` best plans by the closed form (16 at most), best first, *ret_n of them (>= 1): they differ in shape, where KV lies and is attended to,
+ * or prompt tokens, and take half as long again as the best at most. 0; -PS_EBUDGET when nothing fits (`*ret_text`, if not NULL, gets the
+ * itemised table and the smallest budget or nearest plan that fits; the caller frees it); another error for wishes that cannot be (a GPU
+ * share). Each is released with ps_plan_done(). */
+int ps_plan_best(const struct ps_plan_req *req, unsigned n, struct ps_plan *ret, unsigned *ret_n,
+                 char **ret_text, struct ps_detail *dt) ps_must_check;
+/* The best one. */
 int ps_plan_make(const struct ps_plan_req *req, struct ps_plan *ret, char **ret_text,
                  struct ps_detail *dt) ps_must_check;
 /* The memory table and the shape, for --dry-run and logs; the caller frees it. NULL when out of memory. */

@@ -44,8 +44,23 @@ size_t ps_candidate_gpu_scratch(const struct ps_plan_req *req, const struct ps_p
 double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p);
 
 bool ps_plan_fits(const struct ps_plan_req *req, const struct ps_plan *p);
-/* The best candidate that fits, as far as sizes tell; if none does, the one that exceeds its ceilings least. */
-int ps_plan_search(const struct ps_plan_req *req, struct ps_candidate *ret,
+/* The best candidates so far, best first. Of those that are alike (a neighbouring value here or there) only the best is in. */
+enum { PS_BEST_MAX = 16 };
+struct ps_best {
+    unsigned most, n; /* most <= PS_BEST_MAX */
+    struct ps_found {
+        struct ps_candidate c;
+        double predicted_s;
+        uint64_t host_bytes, disk_bytes;
+    } at[PS_BEST_MAX];
+};
+void ps_best_add(struct ps_best *b, const struct ps_candidate *c, const struct ps_plan *p);
+/* What takes longer is not taken. */
+double ps_best_limit(const struct ps_best *b);
+
+/* The best candidates that fit, as far as sizes tell (best->most is set, best->n is 0); if none does, *least is the one that exceeds its
+ * ceilings least. */
+int ps_plan_search(const struct ps_plan_req *req, struct ps_best *best, struct ps_candidate *least,
                    struct ps_detail *dt) ps_must_check;
 /* Why it does not fit, itemised, and what would; the caller frees it. NULL when out of memory. */
 char *ps_plan_refusal(const struct ps_plan_req *req, const struct ps_plan *least);

@@ -4,6 +4,7 @@
 #include "engine/plan/shape_plan.h"
 #include "plan_model.h"
 #include "ps_cmocka.h"
+#include <math.h>
 
 static const char *const policies[] = { "full", "local", "sink", "h2o" };
 static const struct ps_shares everywhere = { { 30, 40, 30 } };
@@ -324,6 +325,65 @@ static struct ps_shares random_shares(bool gpu, unsigned *seed)
     return (struct ps_shares) { { a, b, 100 - a - b } };
 }
 
+static bool by(double a, double b, double factor) { return a >= b * factor || b >= a * factor; }
+
+/* No neighbours of each other: in the block, prompt tokens, where KV lies or is attended to. */
+static bool differ(const struct ps_plan *a, const struct ps_plan *b)
+{
+    const double kv_a = (double) (a->kv_bytes[0] + a->kv_bytes[1] + a->kv_bytes[2]),
+                 kv_b = (double) (b->kv_bytes[0] + b->kv_bytes[1] + b->kv_bytes[2]);
+    for (int t = 0; t < PS_TIER__COUNT; t++)
+        if (fabs((double) a->kv_bytes[t] / kv_a - (double) b->kv_bytes[t] / kv_b) > 0.24)
+            return true;
+    return by(a->micro_batches, b->micro_batches, 2.01) ||
+           by((double) a->slots * a->micro_batches, (double) b->slots * b->micro_batches, 1.59) ||
+           by(a->prefill_tokens, b->prefill_tokens, 3.99) ||
+           by((double) a->host_slabs / a->micro_batches, (double) b->host_slabs / b->micro_batches,
+              1.2);
+}
+
+/* Several plans: in order, each fits, the first is as good as the one that ps_plan_make() makes, no two are alike. */
+static void several(void **state)
+{
+    static const char *const models[] = { "opt-1.3b", "opt-6.7b", "opt-30b" };
+    unsigned seed = 3, most = 0;
+    for (int i = 0; i < 60; i++) {
+        struct ps_packed *m = pm_model(models[i % 3]);
+        const double scale = (double) m->weight_bytes * 3 / 1000;
+        struct ps_plan_req q =
+            pm_req(m, 1 + (unsigned) rand_r(&seed) % 3000, 1 + (unsigned) rand_r(&seed) % 900,
+                   (unsigned) rand_r(&seed) % 900, (uint64_t) (scale * (1 + rand_r(&seed) % 1000)),
+                   i % 4 ? (uint64_t) (scale * (1 + rand_r(&seed) % 1000)) : 0);
+        struct ps_plan p[6], one;
+        struct ps_detail dt = { "" };
+        unsigned n = 0;
+        q.kv_config.policy = policies[rand_r(&seed) % 4];
+        int r = ps_plan_best(&q, 6, p, &n, NULL, &dt);
+        if (r < 0) {
+            assert_err(r, PS_EBUDGET);
+            assert_err(ps_plan_make(&q, &one, NULL, &dt), PS_EBUDGET);
+        } else {
+            assert_ok_dt(ps_plan_make(&q, &one, NULL, &dt), &dt);
+            /* The few chunks more that a plan gets when it is built may change the order. */
+            if (by(one.predicted_s, p[0].predicted_s, 1.02))
+                fail_msg("%d: %g s, of several %g s", i, one.predicted_s, p[0].predicted_s);
+            ps_plan_done(&one);
+            assert_true(n >= 1 && n <= 6);
+            if (n > most) most = n;
+        }
+        for (unsigned a = 0; a < n; a++) {
+            pm_check(&q, &p[a]);
+            for (unsigned b = 0; b < a; b++) {
+                assert_true(p[b].predicted_s <= p[a].predicted_s);
+                if (!differ(&p[a], &p[b])) fail_msg("%d: %u is like %u", i, a, b);
+            }
+        }
+        for (unsigned a = 0; a < n; a++) ps_plan_done(&p[a]);
+        ps_pack_close(m);
+    }
+    assert_int_equal(most, 6);
+}
+
 /* Whatever is asked for: a plan that is what it says it is and fits, or a refusal. */
 static void random_wishes(void **state)
 {
@@ -463,6 +523,7 @@ int main(void)
         cmocka_unit_test(all_layers_ahead),
         cmocka_unit_test(attention_follows_the_rates),
         cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(several),
         cmocka_unit_test(random_wishes),
         cmocka_unit_test(sizes_are_bounds),
         cmocka_unit_test(ahead_of_everything),

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One candidate of the search: it is sized from its shares, what memory it leaves goes to weights, and its price says whether it is kept. */
+#include "engine/plan/search_impl.h"
+
+struct sized {
+    struct ps_plan p;
+    struct ps_plan_detail d;
+};
+
+static struct ps_shares all_in(enum ps_tier t)
+{
+    struct ps_shares s = { { 0 } };
+    s.pct[t] = 100;
+    return s;
+}
+
+static double beyond(uint64_t used, uint64_t ceiling)
+{
+    return used > ceiling ? (double) (used - ceiling) : 0;
+}
+
+static double excess(const struct ps_plan_req *q, const struct ps_plan *p)
+{
+    return beyond(p->host_bytes, q->host_mem) + beyond(p->disk_bytes, q->disk_space) +
+           beyond(p->gpu_bytes, q->gpu.mem_bytes) +
+           (q->pin_max ? beyond(p->pinned_bytes, q->pin_max) : 0);
+}
+
+bool ps_plan_fits(const struct ps_plan_req *req, const struct ps_plan *p)
+{
+    return excess(req, p) <= 0;
+}
+
+/* Whether it fits; takes it over as one of the best, or the least. */
+static bool consider(struct ps_search_state *s, const struct ps_candidate *c, struct sized *z)
+{
+    const double over = excess(s->req, &z->p);
+    if (over > 0) {
+        if (!s->any || over < s->excess) {
+            s->least = *c;
+            s->excess = over;
+        }
+        s->any = true;
+        return false;
+    }
+    z->p.predicted_s = ps_candidate_price(s->req, &z->p);
+    ps_best_add(s->best, c, &z->p);
+    return true;
+}
+
+/* Sizes and considers; beside a GPU whose copies cannot have so much pinned memory, with what stays on the host left out of it. 1: it fits. */
+static int try_shares(struct ps_search_state *s, struct ps_candidate *c, struct sized *ret)
+{
+    const struct ps_plan_req *q = s->req;
+    c->weights_pinned = true;
+    int r = ps_candidate_size(q, c, &s->weights, &ret->p, &ret->d, s->dt);
+    if (!r && q->pin_max && ret->p.pinned_bytes > q->pin_max) {
+        c->weights_pinned = false;
+        r = ps_candidate_size(q, c, &s->weights, &ret->p, &ret->d, s->dt);
+    }
+    return r < 0 ? r : consider(s, c, ret);
+}
+
+/* Percent of the weights that may stay in a tier of which so much is taken while all of them pass by. What stays does not pass through the
+ * ring any more. */
+static double percent_that_stays(const struct ps_search_state *s, uint64_t ceiling, uint64_t taken,
+                                 uint64_t ring)
+{
+    const double chunk = s->req->model->chunk_bytes, all = (double) s->weights.all;
+    const double left = (double) ceiling - (double) taken - 4 * chunk; /* ends of runs */
+    double each = all - (double) ring + 3 * chunk;
+    if (each < all / 2) each = all / 2;
+    return left <= 0 ? 0 : left < each ? 100 * left / each : 100;
+}
+
+static enum ps_tier near(const struct ps_search_state *s)
+{
+    return s->req->gpu.mem_bytes ? PS_TIER_GPU : PS_TIER_HOST;
+}
+
+/* Automatic weights: all where COMPUTE works; else as much as is left of the GPU, then of the host, and the rest on disk. */
+static int fill(struct ps_search_state *s, struct ps_candidate *c)
+{
+    const struct ps_plan_req *q = s->req;
+    struct sized z;
+    int r = 0;
+    if (s->weights.all <= (near(s) == PS_TIER_GPU ? q->gpu.mem_bytes : q->host_mem) ||
+        s->weights.all < s->weights.most + 4 * (uint64_t) q->model->chunk_bytes) {
+        c->weights = all_in(near(s));
+        r = try_shares(s, c, &z);
+        if (r) return r < 0 ? r : PS_TRY_ALL_NEAR;
+    }
+    c->weights = all_in(PS_TIER_DISK);
+    r = try_shares(s, c, &z);
+    if (r <= 0) return r;
+    const struct sized base = z;
+    double *pct = c->weights.pct, gpu = 0;
+    if (near(s) == PS_TIER_GPU)
+        gpu = percent_that_stays(s, q->gpu.mem_bytes, base.p.gpu_bytes, base.d.gpu_ring_bytes);
+    /* What lies on the host and is not pinned passes through its ring all the same. */
+    for (int i = r = 0; !r && i < 2; i++) {
+        double host =
+            percent_that_stays(s, q->host_mem, base.p.host_bytes, i ? 0 : base.d.ring_bytes);
+        pct[PS_TIER_GPU] = gpu;
+        pct[PS_TIER_HOST] = host < 100 - gpu ? host : 100 - gpu;
+        pct[PS_TIER_DISK] = 100 - gpu - pct[PS_TIER_HOST];
+        r = try_shares(s, c, &z);
+    }
+    return r < 0 ? r : PS_TRY_FITS;
+}
+
+int ps_try(struct ps_search_state *s, struct ps_candidate c)
+{
+    const struct ps_plan_req *q = s->req;
+    const bool choose = ps_is_auto(&q->hidden) && q->gpu.mem_bytes;
+    struct sized z;
+    int r = 0;
+    for (int host = !choose; !r && host < 2; host++) {
+        if (ps_is_auto(&q->hidden)) c.hidden = all_in(host ? PS_TIER_HOST : PS_TIER_GPU);
+        ps_count_shares(&c.hidden, c.micro_batches, c.mbs);
+        r = ps_is_auto(&q->weights) ? fill(s, &c) : try_shares(s, &c, &z);
+    }
+    return r;
+}
+
+static double percent(uint64_t ceiling, uint64_t taken, uint64_t all)
+{
+    const uint64_t left = ceiling > taken ? ceiling - taken : 0;
+    return left < all ? 100.0 * (double) left / (double) all : 100;
+}
+
+int ps_room_beside(struct ps_search_state *s, struct ps_candidate c, struct ps_room *ret)
+{
+    const struct ps_plan_req *q = s->req;
+    struct sized z;
+    *ret = (struct ps_room) { 0 };
+    if (!ps_is_auto(&q->weights)) return 0;
+    c.weights = all_in(PS_TIER_DISK);
+    c.weights_pinned = true;
+    if (ps_is_auto(&q->hidden)) c.hidden = all_in(near(s));
+    ps_count_shares(&c.hidden, c.micro_batches, c.mbs);
+    int r = ps_candidate_size(q, &c, &s->weights, &z.p, &z.d, s->dt);
+    if (r < 0) return r;
+    const uint64_t *hidden = z.p.hidden_bytes;
+    ret->gpu = percent(q->gpu.mem_bytes, z.p.gpu_bytes - z.d.gpu_ring_bytes - hidden[PS_TIER_GPU],
+                       s->weights.all);
+    ret->host = percent(q->host_mem, z.p.host_bytes - z.d.ring_bytes - hidden[PS_TIER_HOST],
+                        s->weights.all);
+    return 0;
+}
+
+struct ps_room ps_room_all(const struct ps_search_state *s)
+{
+    return (struct ps_room) { percent(s->req->gpu.mem_bytes, 0, s->weights.all),
+                              percent(s->req->host_mem, 0, s->weights.all) };
+}
+
+int ps_hopeless(struct ps_search_state *s, struct ps_candidate c, const struct ps_room *room)
+{
+    const struct ps_plan_req *q = s->req;
+    double quote;
+    if (ps_is_auto(&q->weights)) {
+        double host = room->host < 100 - room->gpu ? room->host : 100 - room->gpu;
+        c.weights = (struct ps_shares) { { room->gpu, host, 100 - room->gpu - host } };
+    }
+    if (ps_is_auto(&q->hidden)) c.hidden = all_in(near(s));
+    c.weights_pinned = true;
+    ps_count_shares(&c.hidden, c.micro_batches, c.mbs);
+    int r = ps_candidate_quote(q, &c, &s->weights, &quote, s->dt);
+    return r < 0 ? r : quote > ps_best_limit(s->best);
+}
