@@ -225,6 +225,11 @@ void ps_machine_read(const char *root, struct ps_machine *ret)
     *ret = m;
 }
 
+uint64_t ps_machine_mem(const struct ps_machine *m)
+{
+    return m->mem_limit && m->mem_limit < m->mem_total ? m->mem_limit : m->mem_total;
+}
+
 uint64_t ps_machine_mem_available(void)
 {
     struct ps_machine m;

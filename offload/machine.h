@@ -18,6 +18,8 @@ struct ps_machine {
 /* `root` stands in front of /proc and /sys: "" but in tests. */
 void ps_machine_read(const char *root, struct ps_machine *ret);
 uint64_t ps_machine_mem_available(void);
+/* What there is of memory for this process, whoever uses it now: all, or its groups' limit. */
+uint64_t ps_machine_mem(const struct ps_machine *m);
 
 /* Bytes that this user can still write under a folder, and what file system that is ("ext4", "0x..."). */
 int ps_machine_disk_free(const char *folder, uint64_t *ret_bytes,

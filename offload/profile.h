@@ -7,6 +7,7 @@
 #include "engine/base/ps_err.h"
 #include "engine/base/ps_util.h"
 #include "kernels/kern.h"
+#include "offload/machine.h"
 #include <stdbool.h>
 
 /* y over x > 0, x ascending. Between points straight in log x, log y; beyond the ends the end's value. */
@@ -41,9 +42,12 @@ struct ps_worker_rates {
     uint32_t n_linear, n_decode, n_prompt;
     struct ps_rate_linear linear[PS_RATES_MAX];
     struct ps_rate_attention decode[PS_RATES_MAX], prompt[PS_RATES_MAX];
-    double scores;           /* decode attention that keeps scores takes so much longer: 1.05; 0 = 1 */
-    double op[PS_OP__COUNT]; /* bytes/s, of the cost that the op declares; of `call`: of a checksum */
-    double task_s;           /* of a task, whatever it does: handing it over, launching it */
+    double scores; /* decode attention that keeps scores takes so much longer: 1.05; 0 = 1 */
+    double
+        op[PS_OP__COUNT]; /* bytes/s, of the cost that the op declares; of `call`: of a checksum */
+    double task_s;        /* of a task, whatever it does: handing it over, launching it */
+    struct ps_curve read_over,
+        copy_over; /* read and copy over the number of threads; n = 0: not known; the host's alone */
 };
 
 /* A direction of a link, alone and while the other is under way. */
@@ -51,19 +55,40 @@ struct ps_way {
     double alone, beside; /* bytes/s; beside 0 = alone: they share nothing */
 };
 
+/* Disk transfers of `block` bytes: bytes/s over how many are under way. */
+struct ps_rate_disk {
+    double block;
+    struct ps_curve over_depth;
+};
+
 struct ps_profile {
-    char name[96], gpu_name[96];
-    bool measured; /* by a probe: else from public figures or a quick look */
+    char name[96], cpu[96], gpu_name[96]; /* cpu, gpu_name: "" = not known */
+    bool measured;                        /* by a probe: else from public figures or a quick look */
+    bool noisy; /* something measured was: its slices differ by more than 15 %, or its rate fell */
     unsigned cores, threads;
     uint32_t sm; /* of the GPU */
-    uint64_t host_mem, gpu_mem, disk_space, pin_max; /* bytes; 0 = not known (gpu_mem: there is none) */
+    uint64_t host_mem, gpu_mem, disk_space,
+        pin_max; /* bytes; 0 = not known (gpu_mem: there is none) */
     struct ps_worker_rates host, gpu;
-    struct ps_way disk_read, disk_write, h2d, d2h;
+    struct ps_way disk_read, disk_write, h2d,
+        d2h; /* alone 0 = not known (disk: nothing can be said about what uses it) */
+    uint32_t n_disk_read, n_disk_write;
+    struct ps_rate_disk disk_read_at[PS_RATES_MAX], disk_write_at[PS_RATES_MAX];
     double io_cores; /* cores' worth of time that disk transfers at full rate take from COMPUTE */
     double disk_s, copy_s; /* of a transfer or copy, whatever its size */
     double usd_per_hour;   /* 0 = not known */
 };
 
-/* Reads and checks a profile. -PS_EFORMAT (or the file's own error) with the field's path, what it held and what was expected. */
+/* Reads and checks a profile (docs/interface.md, "Hardware profile"). -PS_EFORMAT (or the file's own error) with the field's path, what it
+ * held and what was expected; *ret is then as it was. */
 int ps_profile_read(const char *path, struct ps_profile *ret, struct ps_detail *dt) ps_must_check;
+/* The same of a text; `path` is for the detail. */
+int ps_profile_parse(const char *json, size_t len, const char *path, struct ps_profile *ret,
+                     struct ps_detail *dt) ps_must_check;
+
+/* Whether a probe of this machine made it: the same CPU model, CPUs, memory (within 2 %) and GPU ("" = none). */
+bool ps_profile_is_this(const struct ps_profile *p, const struct ps_machine *m, const char *gpu);
+/* Where `probe` puts this machine's and `--hardware this` looks for it: penstock/hardware.json in the user's cache folder. The caller frees
+ * *ret. -ENOENT without such a folder, -ENOMEM. */
+int ps_profile_default_path(char **ret, struct ps_detail *dt) ps_must_check;
 #endif

@@ -99,6 +99,32 @@ int ps_folder_of(const char *path, char **ret)
     return 0;
 }
 
+int ps_cache_path(const char *name, char **ret)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (xdg && *xdg == '/') /* relative ones are to be ignored (XDG base directories, 0.8) */
+        *ret = ps_concat(xdg, "/penstock/", name);
+    else if (home && *home == '/')
+        *ret = ps_concat(home, "/.cache/penstock/", name);
+    else
+        return -ENOENT;
+    return *ret ? 0 : -ENOMEM;
+}
+
+int ps_make_folders(const char *path)
+{
+    ps_auto_free char *folder = ps_concat(path, "", "");
+    if (!folder) return -ENOMEM;
+    for (char *p = folder + 1;; p++) {
+        char c = *p;
+        if (c && c != '/') continue;
+        *p = 0;
+        if (mkdir(folder, 0700) < 0 && errno != EEXIST) return -errno;
+        *p = c;
+        if (!c) return 0;
+    }
+}
+
 int ps_sync_folder(const char *folder)
 {
     ps_auto_close int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -23,6 +23,12 @@ bool ps_is_file(const char *folder, const char *name);
 /* The folder that a path stands in ("." for a bare name); the caller frees. -ENOMEM. */
 int ps_folder_of(const char *path, char **ret) ps_must_check;
 
+/* penstock/NAME in the user's cache folder ($XDG_CACHE_HOME, else $HOME/.cache); the caller frees. -ENOENT where neither is set to an absolute
+ * path, -ENOMEM. */
+int ps_cache_path(const char *name, char **ret) ps_must_check;
+/* Makes a folder and what it stands in, for this user alone; those that are there stay. -errno. */
+int ps_make_folders(const char *path) ps_must_check;
+
 /* Makes what was made, renamed or removed in this folder durable. */
 int ps_sync_folder(const char *folder) ps_must_check;
 /* The same for the folder that `path` stands in. */

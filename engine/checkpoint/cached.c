@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packed copies of models that were given unpacked, found again by a name that changes when the source does. */
+#include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/convert.h"
 #include <limits.h>
@@ -46,37 +47,25 @@ static int source_key(const char *src, int dtype, uint64_t *ret, struct ps_detai
     return 0;
 }
 
-/* Makes the folder and those above it. */
-static int make_folders(char *path, struct ps_detail *dt)
+/* The folder for packed models, made; the caller frees *ret, whatever is returned. */
+static int cache_folder(const char *pack_dir, char **ret, struct ps_detail *dt)
 {
-    for (char *p = path + 1;; p++) {
-        char c = *p;
-        if (c && c != '/') continue;
-        *p = 0;
-        int r = mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
-        if (r < 0)
-            return ps_fail(dt, r, "%s: the folder for packed models cannot be made: %s", path,
-                           strerror(-r));
-        *p = c;
-        if (!c) return 0;
-    }
-}
-
-static int cache_folder(const char *pack_dir, char *buf, size_t cap, struct ps_detail *dt)
-{
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n;
-    if (pack_dir)
-        n = snprintf(buf, cap, "%s", pack_dir);
-    else if (xdg && *xdg == '/') /* relative ones are to be ignored (XDG base directories, 0.8) */
-        n = snprintf(buf, cap, "%s/penstock/packed", xdg);
-    else if (home && *home == '/')
-        n = snprintf(buf, cap, "%s/.cache/penstock/packed", home);
-    else
-        return ps_fail(dt, -ENOENT,
+    int r = 0;
+    if (!pack_dir)
+        r = ps_cache_path("packed", ret);
+    else if (!*pack_dir)
+        return ps_fail(dt, -EINVAL, "--pack-dir: not usable");
+    else if (!(*ret = ps_concat(pack_dir, "", "")))
+        r = -ENOMEM;
+    if (r == -ENOENT)
+        return ps_fail(dt, r,
                        "no cache folder: neither XDG_CACHE_HOME nor HOME is set; give --pack-dir");
-    if (n <= 0 || (size_t) n >= cap) return ps_fail(dt, -ENAMETOOLONG, "--pack-dir: not usable");
-    return make_folders(buf, dt);
+    if (!r && strlen(*ret) >= PATH_MAX - 300)
+        return ps_fail(dt, -ENAMETOOLONG, "--pack-dir: not usable");
+    if (!r && (r = ps_make_folders(*ret)) < 0)
+        r = ps_fail(dt, r, "%s: the folder for packed models cannot be made: %s", *ret,
+                    strerror(-r));
+    return r;
 }
 
 static bool opens(const char *folder)
@@ -90,7 +79,8 @@ int ps_pack_cached(const char *src, const char *pack_dir, const struct ps_conver
 {
     struct ps_convert_opt mine = { .dtype = -1 };
     if (opt) mine = *opt;
-    char folder[PATH_MAX - 300], real[PATH_MAX];
+    char real[PATH_MAX];
+    ps_auto_free char *folder = NULL;
     ps_auto_free char *path = ps_calloc(PATH_MAX, 1);
     if (!path) return ps_fail(dt, -ENOMEM, "out of memory");
     if (ps_pack_is(src)) {
@@ -101,7 +91,7 @@ int ps_pack_cached(const char *src, const char *pack_dir, const struct ps_conver
     }
     uint64_t key = 0;
     int r = source_key(src, mine.dtype, &key, dt);
-    if (r < 0 || (r = cache_folder(pack_dir, folder, sizeof folder, dt)) < 0) return r;
+    if (r < 0 || (r = cache_folder(pack_dir, &folder, dt)) < 0) return r;
     if (!realpath(src, real)) return ps_fail(dt, -errno, "%s: it is gone", src);
     const char *base = strrchr(real, '/') + 1;
     (void) snprintf(path, PATH_MAX, "%s/%.80s-%016llx", folder, *base ? base : "model",
