@@ -67,7 +67,10 @@ const struct ps_op_info ps_op_info_linear = {
 };
 
 static uint64_t call_units(const void *args) { return 1; }
-static struct ps_cost call_cost(const void *args) { return (struct ps_cost) { 0 }; }
+static struct ps_cost call_cost(const void *args)
+{
+    return (struct ps_cost) { .bytes = (double) ((const struct ps_call *) args)->bytes };
+}
 const struct ps_op_info ps_op_info_call = {
     .args_size = sizeof(struct ps_call),
     .units = call_units,

@@ -209,5 +209,6 @@ struct ps_call {
     int (*fn)(void *ud, uint64_t arg);
     void *ud;
     uint64_t arg;
+    uint64_t bytes; /* that it reads: its cost */
 };
 #endif

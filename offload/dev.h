@@ -9,8 +9,8 @@
  *
  * That vector is all that a device sees. `now` obeys it by doing everything at once; `cpu` has a thread
  * per queue, one I/O loop behind the disk queues and a worker pool behind COMPUTE; `cuda` turns it into
- * stream waits; `sim` adds the price of the task to the latest of the times it names, which makes planning
- * a by-product of submitting. A scheduler is written once, as if everything were sequential; how far it
+ * stream waits; `sim` lets virtual time pass when somebody waits, which makes planning a by-product of running.
+ * A scheduler is written once, as if everything were sequential; how far it
  * runs ahead is bounded by its ring buffers, since a slot in use makes the next writer wait.
  *
  * Contract (tests/offload/dev_contract.c): tasks of one queue start in order (the disk queues keep several
@@ -143,18 +143,23 @@ struct ps_dev_cfg {
 int ps_dev_now_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret) ps_must_check;
 int ps_dev_cpu_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret) ps_must_check;
 
-/* Rates of the simulated machine; a queue's task takes lat_s + max(flops / flops_per_s, bytes / bytes_per_s).
- * A rate of 0 costs nothing. H2D and UP are one link, with H2D's rate. Moves on the disk queues and copies have bytes only. What is submitted after a
- * wait starts no earlier than what was waited for. Traces and stats have virtual times. */
-struct ps_sim_rates {
-    double bytes_per_s[PS_Q__COUNT], flops_per_s[PS_Q__COUNT], lat_s;
-    bool gpu;            /* COMPUTE is a GPU's */
-    ps_dev_trace *trace; /* may be NULL */
+/* Nothing is computed or moved; tasks take the time that they would on a described machine, and share it with what runs beside them. What is
+ * submitted after a wait begins no earlier than what was waited for was done. Traces and stats have virtual times. */
+struct ps_profile; /* offload/profile.h */
+struct ps_sim_cfg {
+    const struct ps_profile *profile; /* a rate of 0 that no coarser one stands for costs nothing */
+    bool gpu;                         /* COMPUTE is the GPU's */
+    uint32_t queue_len;               /* as struct ps_dev_cfg's */
+    ps_dev_trace *trace;              /* may be NULL */
     void *trace_ud;
+    /* May be NULL: emptied, then filled when something is priced beyond what the profile's curves cover, with what it was first. */
+    struct ps_detail *outside;
 };
-int ps_dev_sim_open(const struct ps_sim_rates *rates, struct ps_dev **ret) ps_must_check;
-double ps_dev_sim_now_s(const struct ps_dev *d); /* when everything submitted is complete */
-double ps_dev_sim_busy_s(const struct ps_dev *d, enum ps_q q); /* sum of the queue's prices */
+/* The profile must live as long as the device. -EINVAL: it holds a number that cannot be a rate, or a curve that is none. */
+int ps_dev_sim_open(const struct ps_sim_cfg *cfg, struct ps_dev **ret) ps_must_check;
+double ps_dev_sim_now_s(
+    const struct ps_dev *d); /* the time that the submitting thread has reached */
+double ps_dev_sim_busy_s(const struct ps_dev *d, enum ps_q q); /* until then */
 bool ps_dev_is_sim(const struct ps_dev *d); /* it computes nothing: outputs are not there to read */
 
 void ps_dev_close(struct ps_dev *d); /* waits for what runs; takes NULL */

@@ -1,145 +1,175 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Computes nothing and keeps a virtual clock. Queues are in order and a task starts when its queue is
- * free and what it waits for is done, so its times are known when it is submitted:
+/* Computes nothing and keeps a virtual clock. What is submitted lies in its queue until the host waits for something: then time passes,
+ * from one end of a task to the next. At most one task of each queue is under way, in order, as soon as what it must wait for is done.
  *
- *     done[q][n] = max(done[q][n-1], host, max over p of done[p][after[p]]) + price
+ * Tasks that are under way share the machine (sim_price.h says what they use of what): all go at full speed as long as there is enough of
+ * everything. If not, all slow down alike until nothing is used more than there is; those that do not use what ran out then speed up
+ * again, until something else runs out or they go at full speed. So nothing that is scarce ever lies idle, and what a task has done is
+ * the time that passed times its speed.
  *
- * host is the time that the submitting thread has reached: the latest that it has waited for. No event loop.
- * The way to the GPU is one link for two queues: a transfer takes the first gap in its busy times that is long enough. What
- * other queues share (DRAM, the disk's two directions) is left out of this sketch of a machine. */
+ * The clock is the submitting thread's, too: it stands still while that submits, and what is submitted after a wait begins no earlier than
+ * what was waited for was done. A queue is full when a real one is: then the host waits, as it does there. */
 #include "engine/base/ps_mem.h"
 #include "offload/dev_exec.h"
+#include "offload/sim_price.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* When the tasks of a queue are done: ascending. Only of tasks (past, submitted]; the others were done by `host`, and nothing starts
- * before that. So what is kept is what was submitted since the last wait and little more. */
-struct times {
-    double *at; /* [room], of task n at n % room */
-    uint64_t past, room;
-    double last; /* of the task submitted last */
+enum { QUEUE_LEN = 1024 };
+
+struct item {
+    struct ps_task task;
+    uint64_t after[PS_Q__COUNT];
+    struct ps_price price;
 };
 
-/* When a link is busy: ascending, apart from each other. What ends before `host` is forgotten. */
-struct busy {
-    double from, to;
-};
-struct link {
-    struct busy *at;
-    size_t n, room;
+struct lane {
+    struct item *item; /* [queue_len], task n (from 0) at n % queue_len */
+    uint64_t put, done;
+    double since, left, speed, busy; /* of the task under way: when it began, solo seconds left */
 };
 
 struct sim {
     struct ps_dev base;
-    struct link up;
-    struct ps_sim_rates rates;
-    double host, busy[PS_Q__COUNT];
-    struct times done[PS_Q__COUNT];
-    double stall[PS_KIND__COUNT], idle;
-    double op_s[PS_OP__COUNT];
+    struct ps_sim_cfg cfg;
+    struct ps_pricer pricer;
+    double now;
+    unsigned running; /* queues with a task under way, a bit each */
+    struct lane lane[PS_Q__COUNT];
+    double stall[PS_KIND__COUNT], idle, op_s[PS_OP__COUNT];
     struct ps_dev_stats stats;
 };
 
 static uint64_t ns(double s) { return (uint64_t) llround(s * 1e9); }
 
-/* 0 for what was done by `host`. */
-static double done_at(const struct sim *s, enum ps_q q, uint64_t n)
+static struct item *first(const struct sim *s, int q)
 {
-    const struct times *d = &s->done[q];
-    if (n > s->base.submitted[q]) n = s->base.submitted[q];
-    return n > d->past ? d->at[n % d->room] : 0;
+    const struct lane *l = &s->lane[q];
+    return l->put > l->done ? &l->item[l->done % s->cfg.queue_len] : NULL;
 }
 
-static int remember(struct sim *s, enum ps_q q, uint64_t n, double t)
+/* A queue that the task still waits for; -1: none. */
+static int unmet(const struct sim *s, const struct item *t)
 {
-    struct times *d = &s->done[q];
-    while (d->past + 1 < n && d->at[(d->past + 1) % d->room] <= s->host) d->past++;
-    if (n - d->past > d->room) {
-        uint64_t room = d->room ? 2 * d->room : 64;
-        double *at = ps_calloc(room, sizeof *at);
-        if (!at) return -ENOMEM;
-        for (uint64_t i = d->past + 1; i < n; i++) at[i % room] = d->at[i % d->room];
-        free(d->at);
-        d->at = at;
-        d->room = room;
+    for (int p = 0; p < PS_Q__COUNT; p++)
+        if (s->lane[p].done < t->after[p]) return p;
+    return -1;
+}
+
+static void begin_ready(struct sim *s)
+{
+    for (int q = 0; q < PS_Q__COUNT; q++) {
+        const struct item *t = s->running >> q & 1 ? NULL : first(s, q);
+        if (!t || unmet(s, t) >= 0) continue;
+        s->running |= 1u << q;
+        s->lane[q].since = s->now;
+        s->lane[q].left = t->price.solo_s;
     }
-    d->at[n % d->room] = d->last = t;
+}
+
+/* The most that is left to each of those in `open`, when what the others use is taken from `room`; *ret is what runs out first. */
+static double level(const struct sim *s, unsigned open, const double room[PS_SHARED__COUNT],
+                    int *ret)
+{
+    double least = 1, use[PS_SHARED__COUNT] = { 0 };
+    *ret = -1;
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        for (int i = 0; open >> q & 1 && i < PS_SHARED__COUNT; i++)
+            use[i] += first(s, q)->price.use[i];
+    for (int i = 0; i < PS_SHARED__COUNT; i++) {
+        if (!(use[i] > 0) || use[i] * least <= room[i]) continue;
+        least = room[i] / use[i];
+        *ret = i;
+    }
+    return least;
+}
+
+static void share(struct sim *s)
+{
+    double room[PS_SHARED__COUNT];
+    ps_price_room(&s->pricer, s->running, room);
+    for (unsigned open = s->running; open;) {
+        int scarce;
+        const double speed = level(s, open, room, &scarce);
+        for (int q = 0; q < PS_Q__COUNT; q++) {
+            if (!(open >> q & 1)) continue;
+            const double *use = first(s, q)->price.use;
+            if (scarce >= 0 && !(use[scarce] > 0)) continue;
+            open &= ~(1u << q);
+            s->lane[q].speed = speed;
+            for (int i = 0; i < PS_SHARED__COUNT; i++) room[i] -= speed * use[i];
+        }
+    }
+}
+
+static void pass_time(struct sim *s, double t)
+{
+    s->now += t;
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        if (s->running >> q & 1) {
+            s->lane[q].busy += t;
+            s->lane[q].left -= t * s->lane[q].speed;
+        }
+    if (s->running >> PS_Q_COMPUTE & 1) return;
+    const struct item *next = first(s, PS_Q_COMPUTE);
+    if (next)
+        s->stall[next->task.why[unmet(s, next)]] += t;
+    else
+        s->idle += t;
+}
+
+static void end(struct sim *s, int q)
+{
+    struct lane *l = &s->lane[q];
+    const struct ps_task *t = &first(s, q)->task;
+    if (t->kern) s->op_s[t->kern->op] += s->now - l->since;
+    ps_stats_add(&s->stats, (enum ps_q) q, t, 0);
+    if (s->cfg.trace) s->cfg.trace(s->cfg.trace_ud, (enum ps_q) q, t, ns(l->since), ns(s->now));
+    l->done++;
+    s->running &= ~(1u << q);
+}
+
+/* To the next end of a task. */
+static void step(struct sim *s)
+{
+    double t = INFINITY, until[PS_Q__COUNT];
+    begin_ready(s);
+    assert(
+        s->running); /* what is waited for was submitted, and waits for what was submitted before it */
+    share(s);
+    for (int q = 0; q < PS_Q__COUNT; q++) {
+        if (!(s->running >> q & 1)) continue;
+        until[q] = s->lane[q].left / s->lane[q].speed;
+        t = fmin(t, until[q]);
+    }
+    t = fmax(t, 0);
+    const unsigned running = s->running;
+    pass_time(s, t);
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        if (running >> q & 1 && until[q] <= t * (1 + 1e-14)) end(s, q);
+}
+
+static int sim_wait(struct ps_dev *d, const uint64_t n[PS_Q__COUNT])
+{
+    struct sim *s = (struct sim *) d;
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        while (s->lane[q].done < n[q]) step(s);
     return 0;
-}
-
-/* The first time from `start` on at which the link is free for `len`; it is taken. */
-static int take_link(struct link *l, double host, double len, double *start)
-{
-    size_t i = 0, old = 0;
-    while (old < l->n && l->at[old].to < host) old++;
-    l->n -= old;
-    if (old) memmove(l->at, l->at + old, l->n * sizeof *l->at);
-    for (i = l->n; i && l->at[i - 1].to > *start; i--) continue;
-    for (; i < l->n && l->at[i].from < *start + len; i++)
-        if (l->at[i].to > *start) *start = l->at[i].to;
-    if (i && l->at[i - 1].to == *start) { /* most of the time: behind the one before */
-        l->at[i - 1].to += len;
-        return 0;
-    }
-    if (l->n == l->room) {
-        size_t room = l->room ? 2 * l->room : 64;
-        struct busy *at = ps_calloc(room, sizeof *at);
-        if (!at) return -ENOMEM;
-        if (l->n) memcpy(at, l->at, l->n * sizeof *at);
-        free(l->at);
-        l->at = at;
-        l->room = room;
-    }
-    memmove(l->at + i + 1, l->at + i, (l->n - i) * sizeof *l->at);
-    l->at[i] = (struct busy) { *start, *start + len };
-    l->n++;
-    return 0;
-}
-
-static double price(const struct ps_sim_rates *r, enum ps_q q, const struct ps_task *t)
-{
-    double f = r->flops_per_s[q] > 0 ? t->cost.flops / r->flops_per_s[q] : 0;
-    double b = r->bytes_per_s[q] > 0 ? t->cost.bytes / r->bytes_per_s[q] : 0;
-    return r->lat_s + (f > b ? f : b);
 }
 
 static int sim_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
                      const uint64_t after[PS_Q__COUNT])
 {
     struct sim *s = (struct sim *) d;
-    double own = s->done[q].last, start = own > s->host ? own : s->host;
-    double from = start; /* it was there to be run from here on */
-    int why = -1;
-    for (int p = 0; p < PS_Q__COUNT; p++) {
-        double x = done_at(s, (enum ps_q) p, after[p]);
-        if (x <= start) continue;
-        start = x;
-        why = t->why[p];
-    }
-    const bool up = q == PS_Q_H2D || q == PS_Q_UP;
-    double cost = price(&s->rates, up ? PS_Q_H2D : q, t);
-    int r = up && cost > 0 ? take_link(&s->up, s->host, cost, &start) : 0;
-    const double end = start + cost;
-    if (!r) r = remember(s, q, d->submitted[q] + 1, end);
-    if (r < 0) return r;
-    s->busy[q] += cost;
-    if (t->kern) s->op_s[t->kern->op] += cost;
-    if (q == PS_Q_COMPUTE) {
-        s->idle += from - own;
-        if (why >= 0) s->stall[why] += start - from;
-    }
-    ps_stats_add(&s->stats, q, t, 0);
-    if (s->rates.trace) s->rates.trace(s->rates.trace_ud, q, t, ns(start), ns(end));
-    return 0;
-}
-
-static int sim_wait(struct ps_dev *d, const uint64_t n[PS_Q__COUNT])
-{
-    struct sim *s = (struct sim *) d;
-    for (int q = 0; q < PS_Q__COUNT; q++) {
-        double x = done_at(s, (enum ps_q) q, n[q]);
-        if (x > s->host) s->host = x;
-    }
+    struct lane *l = &s->lane[q];
+    const uint64_t len = s->cfg.queue_len;
+    if (l->put - l->done == len) /* until a quarter is free, as the cpu device */
+        for (uint64_t n = l->done + 1 + len / 4; l->done < n;) step(s);
+    struct item *i = &l->item[l->put++ % len];
+    i->task = *t;
+    memcpy(i->after, after, sizeof i->after);
+    ps_price_task(&s->pricer, q, t, &i->price);
     return 0;
 }
 
@@ -147,7 +177,7 @@ static void sim_stats(struct ps_dev *d, struct ps_dev_stats *ret)
 {
     struct sim *s = (struct sim *) d;
     *ret = s->stats;
-    for (int q = 0; q < PS_Q__COUNT; q++) ret->busy_ns[q] = ns(s->busy[q]);
+    for (int q = 0; q < PS_Q__COUNT; q++) ret->busy_ns[q] = ns(s->lane[q].busy);
     for (int o = 0; o < PS_OP__COUNT; o++) ret->op_ns[o] = ns(s->op_s[o]);
     for (int k = 0; k < PS_KIND__COUNT; k++) ret->stall_ns[k] = ns(s->stall[k]);
     ret->idle_ns = ns(s->idle);
@@ -156,8 +186,7 @@ static const char *sim_error(const struct ps_dev *d) { return ""; }
 static void sim_close(struct ps_dev *d)
 {
     struct sim *s = (struct sim *) d;
-    for (int q = 0; q < PS_Q__COUNT; q++) free(s->done[q].at);
-    free(s->up.at);
+    for (int q = 0; q < PS_Q__COUNT; q++) free(s->lane[q].item);
     free(s);
 }
 
@@ -170,30 +199,30 @@ static const struct ps_dev_ops sim_ops = {
     .close = sim_close,
 };
 
-int ps_dev_sim_open(const struct ps_sim_rates *rates, struct ps_dev **ret)
+int ps_dev_sim_open(const struct ps_sim_cfg *cfg, struct ps_dev **ret)
 {
-    for (int q = 0; q < PS_Q__COUNT; q++)
-        if (!(rates->bytes_per_s[q] >= 0) || !(rates->flops_per_s[q] >= 0)) return -EINVAL;
-    if (!(rates->lat_s >= 0)) return -EINVAL;
     struct sim *s = ps_calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
     s->base.ops = &sim_ops;
-    s->rates = *rates;
-    s->base.where = rates->gpu ? PS_GPU : PS_HOST;
+    s->base.where = cfg->gpu ? PS_GPU : PS_HOST;
+    s->cfg = *cfg;
+    if (!s->cfg.queue_len) s->cfg.queue_len = QUEUE_LEN;
+    int r = ps_pricer_init(&s->pricer, cfg->profile, cfg->gpu, cfg->outside);
+    for (int q = 0; !r && q < PS_Q__COUNT; q++) {
+        s->lane[q].item = ps_calloc(s->cfg.queue_len, sizeof *s->lane[q].item);
+        if (!s->lane[q].item) r = -ENOMEM;
+    }
+    if (r < 0) {
+        sim_close(&s->base);
+        return r;
+    }
     *ret = &s->base;
     return 0;
 }
 
-double ps_dev_sim_now_s(const struct ps_dev *d)
-{
-    const struct sim *s = (const struct sim *) d;
-    double t = s->host;
-    for (int q = 0; q < PS_Q__COUNT; q++)
-        if (s->done[q].last > t) t = s->done[q].last;
-    return t;
-}
+double ps_dev_sim_now_s(const struct ps_dev *d) { return ((const struct sim *) d)->now; }
 double ps_dev_sim_busy_s(const struct ps_dev *d, enum ps_q q)
 {
-    return ((const struct sim *) d)->busy[q];
+    return ((const struct sim *) d)->lane[q].busy;
 }
 bool ps_dev_is_sim(const struct ps_dev *d) { return d->ops == &sim_ops; }

@@ -75,8 +75,9 @@ struct ps_profile {
     uint32_t n_disk_read, n_disk_write;
     struct ps_rate_disk disk_read_at[PS_RATES_MAX], disk_write_at[PS_RATES_MAX];
     double io_cores; /* cores' worth of time that disk transfers at full rate take from COMPUTE */
-    double disk_s, copy_s; /* of a transfer or copy, whatever its size */
-    double usd_per_hour;   /* 0 = not known */
+    double disk_s;   /* of each row of a disk transfer, whatever its size */
+    double copy_s;   /* of a copy over a link or within the GPU, whatever its size */
+    double usd_per_hour; /* 0 = not known */
 };
 
 /* Reads and checks a profile (docs/interface.md, "Hardware profile"). -PS_EFORMAT (or the file's own error) with the field's path, what it

@@ -148,7 +148,7 @@ static int to_logs(struct ps_sched *s, const struct ps_pass *p, uint32_t from, u
     }
     uint64_t arg =
         (uint64_t) (ctl - s->l.ctl) + PS_CTL_BLOCKS * (block + PS_NEW_BLOCKS * (uint64_t) n);
-    struct ps_call call = { log_rows, s, arg };
+    struct ps_call call = { log_rows, s, arg, n * ps_new_row_bytes(s->shape, s->d) };
     return ps_dev_run(s->dev, PS_Q_HOST, PS_OP_call, &call,
                       (struct ps_use[]) { { &s->new_rows[block], false },
                                           { &ps_kv_home(s, p->layer, p->mb)->log, true },

@@ -74,6 +74,17 @@ static int pin(struct ps_opened *x)
     return ps_fail(s->dt, -PS_EPIN, "%s", why.text);
 }
 
+static int open_sim(struct ps_sched *s)
+{
+    struct ps_sim_cfg sim = *s->cfg->sim;
+    sim.gpu = s->d->gpu;
+    if (!sim.trace) {
+        sim.trace = s->cfg->trace;
+        sim.trace_ud = s->cfg->trace_ud;
+    }
+    return ps_dev_sim_open(&sim, &s->dev);
+}
+
 /* Memory of the GPU is the device's, cut up here; a mapping stands for it where there is no GPU behind the plan (sim, tests). */
 static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
 {
@@ -82,7 +93,7 @@ static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
     struct ps_arena_cfg mem = { .bytes = s->d->gpu_mem_bytes };
     int r = 0;
     if (c->sim) {
-        r = ps_dev_sim_open(c->sim, &s->dev);
+        r = open_sim(s);
     } else if (c->device) {
         r = c->device(cfg, &s->dev);
     } else {
@@ -117,7 +128,7 @@ static int open_device(struct ps_opened *x)
     if (s->d->gpu) return open_gpu(x, &cfg);
     int (*open)(const struct ps_dev_cfg *, struct ps_dev **) =
         c->device ? c->device : ps_dev_cpu_open;
-    int r = c->sim ? ps_dev_sim_open(c->sim, &s->dev) : open(&cfg, &s->dev);
+    int r = c->sim ? open_sim(s) : open(&cfg, &s->dev);
     return r < 0 ? ps_fail(s->dt, r, "the device, with %u threads: %s", c->threads, ps_err_str(r))
                  : 0;
 }

@@ -85,8 +85,9 @@ struct ps_run_cfg {
     const char *numa_nodes;
     bool verify_always, dump_kv;
     const struct ps_schedule *schedule; /* NULL: ours as it is */
-    const struct ps_sim_rates
-        *sim; /* not NULL: nothing is read or computed, times are virtual; every token is 0 */
+    /* Not NULL: nothing is read or computed, times are virtual; every token is 0. Whether there is a GPU is the plan's to say; without
+     * a trace of its own it has this one. */
+    const struct ps_sim_cfg *sim;
     const struct ps_cuda_api *cuda; /* the GPU that a plan with gpu_bytes is run on */
     const char
         *near_pci; /* where it is: memory of its node is taken unless numa_nodes says other */

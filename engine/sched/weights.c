@@ -116,7 +116,7 @@ static int read_chunk(struct ps_sched *s, uint32_t c, struct ps_buf *b)
     s->w.verified[c] = true;
     uint64_t at =
         tier(s, c) == PS_TIER_HOST ? 0 : (uint64_t) ((uint8_t *) b->p - s->l.ring) / PS_PACK_ALIGN;
-    struct ps_call call = { verify, s, c | at << 32 };
+    struct ps_call call = { verify, s, c | at << 32, k->len };
     return ps_dev_run(s->dev, PS_Q_HOST, PS_OP_call, &call, &(struct ps_use) { b, true }, 1);
 }
 

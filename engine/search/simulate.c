@@ -2,26 +2,7 @@
 #include "engine/search/simulate.h"
 #include "engine/plan/layout.h"
 #include "engine/search/lengths.h"
-
-static struct ps_sim_rates rates_of(const struct ps_simulate_cfg *cfg)
-{
-    const struct ps_profile *p = cfg->profile;
-    const bool gpu = cfg->plan->detail->gpu;
-    const struct ps_worker_rates *near = gpu ? &p->gpu : &p->host;
-    return (struct ps_sim_rates) {
-        .bytes_per_s = { [PS_Q_COMPUTE] = near->mem,
-                         [PS_Q_HOST] = p->host.mem,
-                         [PS_Q_H2D] = p->h2d.alone,
-                         [PS_Q_D2H] = p->d2h.alone,
-                         [PS_Q_READ] = p->disk_read.alone,
-                         [PS_Q_WRITE] = p->disk_write.alone },
-        .flops_per_s = { [PS_Q_COMPUTE] = near->flops, [PS_Q_HOST] = p->host.flops },
-        .lat_s = near->task_s,
-        .gpu = gpu,
-        .trace = cfg->trace,
-        .trace_ud = cfg->trace_ud
-    };
-}
+#include <stdio.h>
 
 struct simulation {
     const struct ps_simulate_cfg *cfg;
@@ -64,13 +45,16 @@ int ps_simulate(const struct ps_simulate_cfg *cfg, struct ps_simulated *ret, str
     struct simulation x = { .cfg = cfg };
     int r = ps_feed_init(&x.feed, cfg->lengths, cfg->plan, dt);
     if (r < 0) return r;
-    const struct ps_sim_rates rates = rates_of(cfg);
+    struct ps_detail outside = { "" };
+    const struct ps_sim_cfg sim = {
+        .profile = cfg->profile, .trace = cfg->trace, .trace_ud = cfg->trace_ud, .outside = &outside
+    };
     const struct ps_run_cfg run = { .model = cfg->model,
                                     .plan = cfg->plan,
                                     .kv_config = cfg->kv_config,
                                     .threads = cfg->profile->threads,
                                     .schedule = cfg->schedule,
-                                    .sim = &rates };
+                                    .sim = &sim };
     const struct ps_run_io io = {
         .ud = &x, .next = next, .scored = scored, .token = token, .end = end, .sweep = sweep
     };
@@ -81,6 +65,8 @@ int ps_simulate(const struct ps_simulate_cfg *cfg, struct ps_simulated *ret, str
     if (x.stopped) return -ECANCELED;
     s.total_s = s.run.prefill_s + s.run.decode_s;
     s.sweeps_run = s.run.sweeps;
+    s.outside = outside.text[0] != '\0';
+    (void) snprintf(s.outside_what, sizeof s.outside_what, "%.159s", outside.text);
     *ret = s;
     return 0;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices: same bytes as a sequential run on whatever store, first error stays, times equal to pencil and paper. */
+/* Devices: same bytes as a sequential run on whatever store, first error stays. (`sim`: sim_test.c) */
 #include "engine/base/ps_mem.h"
 #include "late_dev.h"
 #include "offload/dev.h"
 #include "ps_cmocka.h"
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 
 enum { BUFS = 14, WORDS = 2048, BYTES = WORDS * 8, ON_DISK = 4, THREADS = 3, SCRATCH = 1 << 20 };
@@ -428,115 +427,6 @@ static void pool_equals_one_thread(void **state)
     rig_close(g);
 }
 
-static int nothing(void *ud, uint64_t arg) { return 0; }
-
-/* A layer's weights come from disk through a ring of `depth` slots and are used once. */
-static void stream_layers(struct ps_dev *d, unsigned layers, unsigned depth, uint64_t read_bytes)
-{
-    struct ps_buf disk = { .where = PS_DISK, .len_bytes = UINT64_MAX },
-                  x = { .where = PS_GPU, .len_bytes = UINT64_MAX }, ring[8] = { 0 };
-    for (unsigned i = 0; i < depth; i++)
-        ring[i] =
-            (struct ps_buf) { .where = PS_HOST, .kind = PS_KIND_WEIGHTS, .len_bytes = UINT64_MAX };
-    for (unsigned j = 0; j < layers; j++) {
-        struct ps_buf *w = &ring[j % depth];
-        assert_ok(
-            ps_dev_move(d, w, &disk, &(struct ps_rect) { .row_bytes = read_bytes, .rows = 1 }));
-        struct ps_call call = { nothing, NULL, 0 };
-        assert_ok(ps_dev_run(d, PS_Q_COMPUTE, PS_OP_call, &call,
-                             (struct ps_use[]) { { &x, true }, { w, false } }, 2));
-    }
-}
-
-static void near(double got, double want)
-{
-    if (!(fabs(got - want) <= 1e-9 * (1 + fabs(want)))) fail_msg("%.12g, wanted %.12g", got, want);
-}
-
-/* A call costs its latency alone, so latency stands for compute time: read r + c, compute c. */
-static void sim_equals_closed_forms(void **state)
-{
-    static const double work[][2] = { { 4, 1 }, { 1, 4 }, { 2, 2 }, { 0.5, 3 } };
-    for (size_t i = 0; i < PS_ARRAY_LEN(work); i++)
-        for (unsigned depth = 1; depth <= 3; depth++) {
-            double r = work[i][0], c = work[i][1];
-            struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9 }, .lat_s = c };
-            ps_auto_dev struct ps_dev *d = NULL;
-            assert_ok(ps_dev_sim_open(&rates, &d));
-            assert_true(ps_dev_is_sim(d));
-            stream_layers(d, 10, depth, (uint64_t) (r * 1e9));
-            double rd = r + c, want = depth == 1 ? 10 * (rd + c) : 10 * rd + c;
-            near(ps_dev_sim_now_s(d), want);
-            near(ps_dev_sim_busy_s(d, PS_Q_READ), 10 * rd);
-            near(ps_dev_sim_busy_s(d, PS_Q_COMPUTE), 10 * c);
-            struct ps_dev_stats st;
-            ps_dev_stats_get(d, &st);
-            assert_true(st.bytes[PS_Q_READ][PS_KIND_OTHER] == (uint64_t) (10 * r * 1e9));
-            near((double) st.stall_ns[PS_KIND_WEIGHTS] / 1e9, want - 10 * c);
-        }
-}
-
-struct spans {
-    uint64_t t0[8], t1[8];
-    unsigned n;
-};
-static void note(void *ud, enum ps_q q, const struct ps_task *t, uint64_t t0, uint64_t t1)
-{
-    struct spans *s = ud;
-    if (s->n == 8) return;
-    s->t0[s->n] = t0;
-    s->t1[s->n++] = t1;
-}
-
-/* What is submitted after a wait starts after it; the trace has virtual times. */
-static void sim_waits_take_time(void **state)
-{
-    struct spans spans = { 0 };
-    struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9, [PS_Q_HOST] = 2e9 },
-                                  .trace = note,
-                                  .trace_ud = &spans };
-    ps_auto_dev struct ps_dev *d = NULL;
-    assert_ok(ps_dev_sim_open(&rates, &d));
-    struct ps_buf disk = { .where = PS_DISK, .len_bytes = 1 << 30 }, a = { .len_bytes = 1 << 30 },
-                  b = a, c = a;
-    struct ps_rect r = {
-        .row_bytes = 1000000, .rows = 1000, .dst_pitch = 1000000, .src_pitch = 1000000
-    };
-    assert_ok(ps_dev_move(d, &a, &disk, &r));
-    assert_ok(ps_dev_wait(d, &a, false));
-    assert_ok(ps_dev_move(d, &b, &c, &r));
-    near(ps_dev_sim_now_s(d), 1.5);
-    assert_int_equal(spans.n, 2);
-    assert_true(spans.t0[1] == 1000000000 && spans.t1[1] == 1500000000);
-}
-
-/* However long ago a buffer was written, a reader waits for that task and not for later ones of its queue; through waits, too. */
-static void sim_remembers(void **state)
-{
-    enum { MANY = 10000 };
-    struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9 }, .lat_s = 1 };
-    ps_auto_dev struct ps_dev *d = NULL;
-    assert_ok(ps_dev_sim_open(&rates, &d));
-    struct ps_buf disk = { .where = PS_DISK, .len_bytes = 1 << 30 }, a = { .len_bytes = 1 << 30 },
-                  old = a, x = a;
-    struct ps_rect r = { .row_bytes = 1000000000, .rows = 1 };
-    struct ps_call call = { nothing, NULL, 0 };
-    struct ps_use uses[] = { { &x, true }, { &old, false } };
-    assert_ok(ps_dev_move(d, &old, &disk, &r)); /* a read takes 2 s, a call 1 s */
-    for (unsigned k = 1; k <= 3; k++) {
-        for (int i = 0; i < MANY; i++) assert_ok(ps_dev_move(d, &a, &disk, &r));
-        assert_ok(ps_dev_run(d, PS_Q_COMPUTE, PS_OP_call, &call, uses, 2));
-        assert_ok(ps_dev_wait(d, &x, false));
-        assert_ok(ps_dev_run(d, PS_Q_COMPUTE, PS_OP_call, &call, uses, 2));
-        assert_ok(ps_dev_wait(d, &x, false));
-        near(ps_dev_sim_now_s(d), 2 + 2.0 * MANY * k); /* the reads alone */
-        struct ps_dev_stats st;
-        ps_dev_stats_get(d, &st);
-        near((double) st.stall_ns[PS_KIND_OTHER] / 1e9, 2);
-        assert_true(st.idle_ns == 0);
-    }
-}
-
 static void open_survives_oom(void **state)
 {
     for (unsigned n = 1;; n++) {
@@ -572,9 +462,6 @@ int main(void)
         cmocka_unit_test(moves_between_memories),
         cmocka_unit_test(queues_do_not_block_each_other),
         cmocka_unit_test(pool_equals_one_thread),
-        cmocka_unit_test(sim_equals_closed_forms),
-        cmocka_unit_test(sim_waits_take_time),
-        cmocka_unit_test(sim_remembers),
         cmocka_unit_test(open_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

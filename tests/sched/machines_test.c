@@ -3,6 +3,7 @@
  * nearly all of it. The rates are round figures of the public data sheets, less what copies and GEMMs reach of them. */
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
+#include "offload/profile.h"
 #include "ps_cmocka.h"
 #include "sched_job.h"
 #include <string.h>
@@ -98,17 +99,16 @@ static struct ps_plan_req req_of(const struct machine *x, const struct ps_packed
     return q;
 }
 
-static struct ps_sim_rates rates_of(const struct machine *x)
+static struct ps_profile profile_of(const struct machine *x)
 {
-    return (struct ps_sim_rates) { .bytes_per_s = { [PS_Q_COMPUTE] = x->hbm,
-                                                    [PS_Q_HOST] = x->dram,
-                                                    [PS_Q_H2D] = x->link,
-                                                    [PS_Q_D2H] = x->link,
-                                                    [PS_Q_READ] = x->read,
-                                                    [PS_Q_WRITE] = x->write },
-                                   .flops_per_s = { [PS_Q_COMPUTE] = x->gemm, [PS_Q_HOST] = 1e12 },
-                                   .lat_s = 5e-6,
-                                   .gpu = true };
+    return (struct ps_profile) { .host = { .mem = x->dram, .flops = 1e12, .task_s = 5e-6 },
+                                 .gpu = { .mem = x->hbm, .flops = x->gemm, .task_s = 5e-6 },
+                                 .disk_read.alone = x->read,
+                                 .disk_write.alone = x->write,
+                                 .h2d.alone = x->link,
+                                 .d2h.alone = x->link,
+                                 .disk_s = 5e-6,
+                                 .copy_s = 5e-6 };
 }
 
 static void busy(const struct machine *x, const char *model, const char *policy, uint32_t n)
@@ -125,9 +125,10 @@ static void busy(const struct machine *x, const char *model, const char *policy,
     struct ps_plan_req q = req_of(x, m, &j, policy);
     struct ps_plan plan;
     assert_ok_dt(ps_plan_make(&q, &plan, NULL, &dt), &dt);
-    struct ps_sim_rates rates = rates_of(x);
+    const struct ps_profile profile = profile_of(x);
+    const struct ps_sim_cfg sim = { .profile = &profile };
     struct ps_run_cfg cfg = {
-        .model = m, .plan = &plan, .kv_config = &q.kv_config, .threads = q.threads, .sim = &rates
+        .model = m, .plan = &plan, .kv_config = &q.kv_config, .threads = q.threads, .sim = &sim
     };
     struct ps_run_io io = { .ud = &j, .next = next, .token = token, .end = end };
     struct ps_run_stats st;

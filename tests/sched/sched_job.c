@@ -145,7 +145,7 @@ static int sweep(void *ud, const struct ps_run_stats *stats)
     return j->stop_after && ++j->sweeps >= j->stop_after ? PS_GO_STOP : PS_GO_ON;
 }
 
-int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_rates *sim,
+int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_cfg *sim,
            struct ps_detail *dt)
 {
     struct ps_plan plan;

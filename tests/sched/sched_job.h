@@ -37,7 +37,7 @@ void sj_close(struct sj *j);
 /* A wish with everything on the host, one micro-batch of 4. */
 struct ps_plan_req sj_req(const struct sj *j, const char *policy);
 /* Plans and runs; the record is in j. */
-int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_rates *sim,
+int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_cfg *sim,
            struct ps_detail *dt);
 /* Whether two records of the same job hold the same bits. */
 bool sj_same(const struct sj *a, const struct sj *b);

@@ -3,6 +3,7 @@
  * times that pencil and paper give, and every fault met with an error or the right answer. */
 #include "engine/base/ps_mem.h"
 #include "engine/plan/layout.h"
+#include "offload/profile.h"
 #include "ps_cmocka.h"
 #include "sched_job.h"
 
@@ -59,8 +60,10 @@ static void sim_moves_the_same_bytes(void **state)
 {
     static struct sj real, sim;
     struct ps_detail dt = { "" };
-    struct ps_sim_rates rates = { .bytes_per_s = { [PS_Q_READ] = 1e9, [PS_Q_WRITE] = 1e9 },
-                                  .flops_per_s = { [PS_Q_COMPUTE] = 1e9 } };
+    const struct ps_profile machine = { .disk_read.alone = 1e9,
+                                        .disk_write.alone = 1e9,
+                                        .host.flops = 1e9 };
+    const struct ps_sim_cfg on_sim = { .profile = &machine };
     sj_open(&real, true);
     for (uint32_t i = 0; i < real.n_seqs;
          i++) { /* sim's tokens are all 0: lengths must not depend on them */
@@ -75,7 +78,7 @@ static void sim_moves_the_same_bytes(void **state)
             apply(&q, &shapes[i]);
             assert_ok_dt(sj_run(&real, &q, NULL, &dt), &dt);
             sim = real;
-            assert_ok_dt(sj_run(&sim, &q, &rates, &dt), &dt);
+            assert_ok_dt(sj_run(&sim, &q, &on_sim, &dt), &dt);
             assert_int_equal(real.run.sweeps, sim.run.sweeps);
             assert_int_equal(real.run.generated_tokens, sim.run.generated_tokens);
             assert_int_equal(real.run.evictions, sim.run.evictions);
@@ -93,14 +96,13 @@ static void sim_is_bound_by_its_slowest_link(void **state)
     sj_open(&j, true);
     struct ps_plan_req q = sj_req(&j, "h2o");
     apply(&q, &shapes[1]);
-    struct ps_sim_rates disk = { .bytes_per_s = { [PS_Q_READ] = 1e6 } };
-    assert_ok_dt(sj_run(&j, &q, &disk, &dt), &dt);
+    const struct ps_profile disk = { .disk_read.alone = 1e6 }, slow = { .host.flops = 1e6 };
+    assert_ok_dt(sj_run(&j, &q, &(struct ps_sim_cfg) { .profile = &disk }, &dt), &dt);
     double all = j.run.load_s + j.run.prefill_s + j.run.decode_s;
     double want = (double) j.run.dev.bytes[PS_Q_READ][PS_KIND_WEIGHTS] / 1e6;
     assert_true(all <= want * 1.0001 &&
                 all > want * 0.95); /* what was read ahead at the very end is not waited for */
-    struct ps_sim_rates slow = { .flops_per_s = { [PS_Q_COMPUTE] = 1e6 } };
-    assert_ok_dt(sj_run(&j, &q, &slow, &dt), &dt);
+    assert_ok_dt(sj_run(&j, &q, &(struct ps_sim_cfg) { .profile = &slow }, &dt), &dt);
     all = j.run.load_s + j.run.prefill_s + j.run.decode_s;
     want = (double) j.run.dev.busy_ns[PS_Q_COMPUTE] * 1e-9;
     assert_true(all <= want * 1.0001 && all >= want * 0.9999);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Other schedules than ours do what they say: seen in the times of each task, on the `sim` device, where they equal closed forms, and on the cpu's. */
+#include "offload/profile.h"
 #include "ps_cmocka.h"
 #include "sched_job.h"
 #include <math.h>
@@ -110,11 +111,11 @@ static const struct where wheres[] = {
 };
 
 static void run(struct sj *j, const struct where *w, const struct ps_schedule *how,
-                const struct ps_sim_rates *sim)
+                const struct ps_profile *machine)
 {
     struct ps_detail dt = { "" };
     struct ps_plan_req q = sj_req(j, "h2o");
-    struct ps_sim_rates rates;
+    const struct ps_sim_cfg sim = { .profile = machine, .trace = note };
     q.weights = (struct ps_shares) { { 0, 100 - w->weights, w->weights } };
     q.kv = (struct ps_shares) { { 0, 100 - w->kv, w->kv } };
     q.hidden = (struct ps_shares) { { 0, 100 - w->hidden, w->hidden } };
@@ -125,16 +126,10 @@ static void run(struct sj *j, const struct where *w, const struct ps_schedule *h
         q.gpu = (struct ps_plan_gpu) { .mem_bytes = UINT64_C(1) << 30, .sm = 75 };
         q.attention = PS_ATTENTION_HOST;
     }
-    if (sim) {
-        rates = *sim;
-        rates.gpu = w->gpu;
-        rates.trace = note;
-        sim = &rates;
-    }
     line.n = 0;
     j->schedule = how;
     j->trace = note;
-    assert_ok_dt(sj_run(j, &q, sim, &dt), &dt);
+    assert_ok_dt(sj_run(j, &q, machine ? &sim : NULL, &dt), &dt);
     find_steps();
 }
 
@@ -145,13 +140,19 @@ static void open_job(struct sj *j)
         j->seq[i].seq.score_prompt = false; /* a head is one step, then */
 }
 
-static const struct ps_sim_rates all_slow = { .bytes_per_s = { [PS_Q_READ] = 1e8,
-                                                               [PS_Q_WRITE] = 5e7,
-                                                               [PS_Q_HOST] = 1e8,
-                                                               [PS_Q_H2D] = 3e8,
-                                                               [PS_Q_D2H] = 3e8 },
-                                              .flops_per_s = { [PS_Q_COMPUTE] = 1e8 },
-                                              .lat_s = 1e-5 };
+static const struct ps_profile all_slow = {
+    .host = { .flops = 1e8,
+              .copy = 1e8,
+              .op = { [PS_OP_call] = 1e8, [PS_OP_kv_replay] = 1e8 },
+              .task_s = 1e-5 },
+    .gpu = { .flops = 1e8, .task_s = 1e-5 },
+    .disk_read.alone = 1e8,
+    .disk_write.alone = 5e7,
+    .h2d.alone = 3e8,
+    .d2h.alone = 3e8,
+    .disk_s = 1e-5,
+    .copy_s = 1e-5
+};
 
 static double seconds(const struct sj *j)
 {
@@ -199,10 +200,8 @@ static void barrier_times_are_those_of_a_closed_form(void **state)
     j.n_seqs = 1;
     j.seq[0].seq.max_tokens = 6;
     for (size_t i = 0; i < PS_ARRAY_LEN(rates); i++) {
-        const struct ps_sim_rates sim = { .bytes_per_s = { [PS_Q_READ] = rates[i] },
-                                          .flops_per_s = { [PS_Q_COMPUTE] = 1e8 },
-                                          .lat_s = 0 };
-        run(&j, &wheres[0], &how, &sim);
+        const struct ps_profile machine = { .disk_read.alone = rates[i], .host.flops = 1e8 };
+        run(&j, &wheres[0], &how, &machine);
         assert_int_equal(line.n_steps, 6 * (GROUPS + 1));
         double want = bytes_s(&j, 0, rates[i]);
         for (size_t k = 0; k < line.n_steps; k++) {
