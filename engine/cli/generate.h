@@ -15,6 +15,21 @@ struct ps_generate_args {
     enum ps_progress_mode progress;
 };
 
+/* What is opened for it. */
+struct ps_generate_model {
+    char *packed_folder; /* NULL: the model was packed already */
+    char *offload_dir;
+    struct ps_packed *packed;
+    struct ps_tok *tok;
+};
+void ps_generate_close(struct ps_generate_model *m);
+/* The model, which is packed first if need be; without its tokenizer. */
+int ps_generate_open(const struct ps_generate_args *a, struct ps_generate_model *m,
+                     struct ps_detail *dt) ps_must_check;
+/* Everything that was not given: memory, threads, GPU, where the disk is used (beside `output`). */
+int ps_generate_machine(struct ps_generate_args *a, const char *output, struct ps_generate_model *m,
+                        struct ps_detail *dt) ps_must_check;
+
 /* Ends the process with 2 (and a message) for what it cannot read. */
 void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret);
 /* Finds the GPU and what may be taken of it: plan.gpu, run.cuda and run.near_pci; -PS_EUSAGE if an option needs one and there is none. */
