@@ -157,6 +157,8 @@ def compile_changed(build, m, at):
     for i, c in enumerate(build.objects_of(m.path)):
         obj = os.path.join(at, f"{i}.o")
         cmd = shlex.split(c["command"])
+        if os.path.basename(cmd[0]) in ("ccache", "sccache"):
+            del cmd[0]
         cmd[cmd.index("-o") + 1] = obj
         if m.path.endswith(".c"):
             cmd[cmd.index("-c") + 1] = changed
