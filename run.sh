@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 build_pkgs="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libxxhash-dev libpcre2-dev
   libutf8proc-dev libnuma-dev liburing-dev"
 test_pkgs="git g++ python3-numpy libcmocka-dev clang-14 clang-format-14 libclang-rt-14-dev llvm-14 valgrind libc6-dbg"
-bench_pkgs="fio libopenblas-dev python3-venv"
+bench_pkgs="fio libopenblas-dev python3-venv python3-matplotlib"
 
 have() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

@@ -6,6 +6,7 @@ from harness import TOP
 
 sys.path.insert(0, os.path.join(TOP, "bench"))
 import papers
+import plot
 
 
 def test_flexgens_model(t):
@@ -39,3 +40,45 @@ def test_papers(t):
     t.eq(md, p.stdout, "what is written and what is printed")
     t.check("Nothing in this file was measured by us" in md and "bench/papers.py --out" in md, md[:600])
     t.eq(len(got["flexgen"]), md.count("| FlexGen, table 2 |") + md.count("| H2O, table 3 |"), "rows")
+
+
+SWEEP = [{"host-mem": m, "kv-budget": b, "tokens_per_s": v, "latency_s": s, "total_s": s and 9 * s, "gpu_busy": 50, "disk_read_busy": 99.5}
+         for m, b, v, s in (("32G", "10%", 4, 1), ("32G", "100%", 2, 2), ("64G", "10%", 4.5, 3), ("64G", "100%", 4.25, 2.5), ("16G", "10%", None, None), ("64G", "100%", 4, 5))]
+PREDICT = [{"name": n, "limit": k, "predicted_s": p, "measured_s": m, "spread": [0.9 * m, m]} for n, k, p, m in (("a", "disk", 1.05, 1), ("b", "KV", 9, 10), ("c", "KV", 50, 50))]
+
+
+def test_plots_data(t):
+    """What is drawn, from JSON and from CSV: sizes and percents are numbers, points without a plan are none, the frontier."""
+    t.eq([plot.number(v) for v in ("32G", "50%", "1.5e3", "h2o", "", None, 7)], [32 * 2 ** 30, 0.5, 1500.0, "h2o", "", None, 7], "numbers")
+    t.write("s.json", json.dumps({"command": "penstock plan x", "points": SWEEP}))
+    t.write("s.csv", "\n".join(",".join("" if v is None else str(v) for v in r) for r in [list(SWEEP[0])] + [list(r.values()) for r in SWEEP]))
+    for name, command in (("s.json", "penstock plan x"), ("s.csv", None)):
+        rows, got = plot.load(t.path(name))
+        t.eq((len(rows), got), (len(SWEEP), command), name)
+        g = 2.0 ** 30
+        t.eq(plot.lines(rows, "kv-budget", "tokens_per_s", "--host-mem"), {32 * g: [(0.1, 4), (1, 2)], 64 * g: [(0.1, 4.5), (1, 4.25)]}, f"lines of {name}")
+        t.eq(plot.pareto([(s, v) for s, v in zip(plot.column(rows, "latency_s"), plot.column(rows, "tokens-per-s")) if plot.is_number(s)]), [(1, 4), (2.5, 4.25), (3, 4.5)], "frontier")
+    for words, args in (("no list of points", ["over", t.write("bad.json", "{}"), "--x", "a"]), ("the data have no nothing; they have host-mem", ["over", t.path("s.csv"), "--x", "nothing"]),
+                        ("--x", ["over", t.path("s.csv")]), ("no rows", ["over", t.write("none.json", "[]"), "--x", "a"])):
+        p = run_plot(t, *args)
+        t.check(p.returncode and (words in p.stderr or "matplotlib is missing" in p.stderr), f"{args}: {p.stderr}")
+
+
+def run_plot(t, *args):
+    return subprocess.run([sys.executable, os.path.join(TOP, "bench", "plot.py"), *args, "-o", t.path("out.png")], capture_output=True, text=True)
+
+
+def test_plots(t):
+    try:
+        import matplotlib                               # noqa: F401
+    except ImportError:
+        t.skip("no matplotlib here")
+    t.write("s.json", json.dumps({"command": "penstock plan x", "points": SWEEP}))
+    t.write("p.json", json.dumps(PREDICT))
+    for args in (["over", t.path("s.json"), "--x", "kv-budget", "--by", "host-mem"], ["over", t.path("s.json"), "--x", "host-mem"], ["frontier", t.path("s.json"), "--by", "kv-budget"],
+                 ["causes", t.path("s.json"), "--name", "host-mem"], ["predicted", t.path("p.json"), "--command", "bench/predict.py"]):
+        p = run_plot(t, *args)
+        t.check(p.returncode == 0, f"{args}: {p.stderr[-800:]}")
+        png = t.read("out.png")
+        t.check(png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 10000, f"{args}: {len(png)} bytes")
+        os.unlink(t.path("out.png"))

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws what `penstock plan --sweep`, `penstock bench` and bench/predict.py wrote. Needs matplotlib (./run.sh deps bench, or pip).
+
+    plot.py over SWEEP --x kv-budget [--by host-mem] [--y tokens_per_s] -o over.png     a line for each value of --by
+    plot.py frontier SWEEP [--by host-mem] -o frontier.png                              latency and throughput, and the points that nothing beats in both
+    plot.py causes BENCH -o causes.png                                                  what each run waited for, and how busy each link was
+    plot.py predicted PREDICT -o predicted.png                                          predicted beside measured time
+
+SWEEP: CSV or JSON of --sweep. BENCH: JSON of `penstock bench`. PREDICT: a list of {name, predicted_s, measured_s, spread}. Beneath the figure stands the command that
+made the data: the file's own, or --command.
+"""
+import argparse, csv, json, math, re, sys, textwrap
+
+
+def number(v):
+    """-> a float where the text is one: "0.5", "50%", "32G" (bytes); else what it was."""
+    m = re.fullmatch(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?)(%|[KMGT]?)", v.strip()) if isinstance(v, str) else None
+    return float(m[1]) * {"": 1, "%": 0.01, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[m[2]] if m else v
+
+
+def load(path):
+    """-> rows, the command that made them (or None). A row is flat: {name: number or text}."""
+    with open(path, newline="") as f:
+        if path.endswith(".csv"):
+            return [{k: number(v) for k, v in r.items()} for r in csv.DictReader(f)], None
+        doc = json.load(f)
+    if isinstance(doc, list):
+        return doc, None
+    rows = next((doc[k] for k in ("points", "rows", "runs", "cases") if isinstance(doc.get(k), list)), None)
+    if rows is None:
+        sys.exit(f"plot.py: {path}: no list of points in it")
+    return rows, doc.get("command")
+
+
+def column(rows, name):
+    """Every row's value of that name, which may be a sweep's option with or without --, - or _ between its words."""
+    want = name.strip("-").replace("-", "_")
+    keys = [k for k in rows[0] if k.strip("-").replace("-", "_") == want] if rows else []
+    if not keys:
+        sys.exit(f"plot.py: the data have no {name}; they have {', '.join(rows[0]) if rows else 'no rows'}")
+    return [number(r.get(keys[0])) for r in rows]
+
+
+def is_number(v):
+    return isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
+
+
+def lines(rows, x, y, by=None):
+    """-> {value of by: [(x, y), ...] ascending}; rows without a plan have no y and make no point. Of several points at one x the best is taken."""
+    out = {}
+    for vx, vy, b in zip(column(rows, x), column(rows, y), column(rows, by) if by else [""] * len(rows)):
+        if is_number(vx) and is_number(vy):
+            at = out.setdefault(b, {})
+            at[vx] = max(vy, at.get(vx, vy))
+    return {b: sorted(p.items()) for b, p in sorted(out.items(), key=lambda i: str(i[0]) if not is_number(i[0]) else f"{i[0]:030.6f}")}
+
+
+def pareto(points):
+    """Of (latency, throughput): those that no other beats in one without losing in the other, by latency."""
+    out = []
+    for p in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not out or p[1] > out[-1][1]:
+            out.append(p)
+    return out
+
+
+# ---------------------------------------------------------------- figures
+
+NAMES = {"tokens_per_s": "tokens/s", "total_s": "time of the job, s", "latency_s": "a request takes, s", "kv_budget": "KV budget", "host_mem": "host memory", "gpu_mem": "GPU memory"}
+
+
+def title(name):
+    key = name.strip("-").replace("-", "_")
+    return NAMES.get(key, key.replace("_", " "))
+
+
+def show(name, v):
+    """A value as people write it: sizes in GiB, budgets below 1 in percent."""
+    key = name.strip("-").replace("-", "_")
+    if not is_number(v):
+        return str(v)
+    if key.endswith("mem") or key.endswith("space"):
+        return f"{v / 2 ** 30:g} GiB"
+    return f"{100 * v:g} %" if "budget" in key and v <= 1 else f"{v:g}"
+
+
+def axes(plt):
+    fig, ax = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
+    ax.grid(True, which="major", color="0.9")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    return fig, ax
+
+
+def log_x(ax, name, values):
+    """Logarithmic where values span more than a factor of five; ticks at the values that there are."""
+    values = sorted(set(values))
+    if values and values[0] > 0 and values[-1] > 5 * values[0]:
+        ax.set_xscale("log")
+    keep = values
+    while len(keep) > 9:
+        keep = keep[::2]
+    ax.set_xticks(keep, [show(name, v) for v in keep])
+    ax.minorticks_off()
+
+
+def over(plt, rows, a):
+    fig, ax = axes(plt)
+    got = lines(rows, a.x, a.y, a.by)
+    for i, (b, points) in enumerate(got.items()):
+        ax.plot(*zip(*points), marker="o", markersize=4, color=plt.cm.viridis(0.9 * i / max(1, len(got) - 1)), label=show(a.by, b) if a.by else None)
+    log_x(ax, a.x, [p[0] for v in got.values() for p in v])
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel(title(a.x))
+    ax.set_ylabel(title(a.y))
+    if a.by:
+        ax.legend(title=title(a.by), frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def frontier(plt, rows, a):
+    """Latency is the time from a block's first prompt to its last token."""
+    fig, ax = axes(plt)
+    pairs = list(zip(column(rows, a.latency), column(rows, a.y), column(rows, a.by) if a.by else [""] * len(rows)))
+    pairs = [p for p in pairs if is_number(p[0]) and is_number(p[1])]
+    kinds = sorted({p[2] for p in pairs}, key=lambda v: (is_number(v), v))
+    for i, b in enumerate(kinds):
+        ax.scatter(*zip(*[p[:2] for p in pairs if p[2] == b]), s=16, color=plt.cm.viridis(0.9 * i / max(1, len(kinds) - 1)), label=show(a.by, b) if a.by else None)
+    ax.plot(*zip(*pareto([p[:2] for p in pairs])), color="C3", lw=1.2, drawstyle="steps-post", label="not beaten")
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel(title(a.latency))
+    ax.set_ylabel(title(a.y))
+    ax.legend(title=title(a.by) if a.by else None, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def predicted(plt, rows, a):
+    fig, (ax, bars) = plt.subplots(1, 2, figsize=(11, 5.4), layout="constrained", width_ratios=(1, 1))
+    lo = 0.8 * min(min(r["predicted_s"], r["measured_s"]) for r in rows)
+    hi = 1.25 * max(max(r["predicted_s"], r["measured_s"]) for r in rows)
+    ax.plot([lo, hi], [lo, hi], color="0.3", lw=1)
+    ax.fill_between([lo, hi], [0.85 * lo, 0.85 * hi], [1.15 * lo, 1.15 * hi], color="0.92", label="within 15 %", lw=0)
+    ax.fill_between([lo, hi], [0.93 * lo, 0.93 * hi], [1.07 * lo, 1.07 * hi], color="0.82", label="within 7 %", lw=0)
+    kinds = list(dict.fromkeys(r.get("limit", "") for r in rows))
+    for i, kind in enumerate(kinds):
+        of = [r for r in rows if r.get("limit", "") == kind]
+        x = [r["measured_s"] for r in of]
+        ax.errorbar(x, [r["predicted_s"] for r in of], xerr=[[m - r["spread"][0] for m, r in zip(x, of)], [r["spread"][1] - m for m, r in zip(x, of)]],
+                    fmt="o", ms=5, lw=1, color=f"C{i}", label=kind or None)
+    ax.set(xscale="log", yscale="log", xlim=(lo, hi), ylim=(lo, hi), xlabel="measured, s", ylabel="predicted, s")
+    ax.legend(frameon=False, loc="upper left")
+    order = sorted(rows, key=lambda r: r["predicted_s"] / r["measured_s"])
+    error = [100 * (r["predicted_s"] / r["measured_s"] - 1) for r in order]
+    bars.barh(range(len(order)), error, color=[f"C{kinds.index(r.get('limit', ''))}" for r in order])
+    bars.set_yticks(range(len(order)), [r["name"] for r in order], fontsize=8)
+    bars.set_xlabel("predicted - measured, %")
+    bars.axvline(0, color="0.3", lw=1)
+    bars.grid(True, axis="x", color="0.9")
+    for x in (ax, bars):
+        x.spines[["top", "right"]].set_visible(False)
+        x.set_axisbelow(True)
+    return fig
+
+
+
+LINKS = {"gpu_busy": "GPU's kernels", "host_busy": "host's kernels", "h2d_busy": "copies to the GPU", "d2h_busy": "copies from it", "disk_read_busy": "disk reads", "disk_write_busy": "disk writes"}
+
+
+def label(row, name):
+    """What a row is called: the value of --name, or all that a sweep varied."""
+    if name:
+        return show(name, column([row], name)[0])
+    return row.get("name") or ", ".join(f"{title(k)} {show(k, number(v))}" for k, v in row.items() if k in row.get("swept", ()))
+
+
+def causes(plt, rows, a):
+    """How busy each link was, in percent of the job's time: who is near 100 limits; where nobody is, they wait for one another."""
+    rows = [r for r in rows if is_number(number(r.get("total_s")))]
+    links = [k for k in LINKS if any(is_number(number(r.get(k))) for r in rows)]
+    fig, ax = plt.subplots(figsize=(2.6 + 1.0 * len(links), 1.3 + 0.3 * len(rows)), layout="constrained")
+    busy = [[number(r.get(k)) for k in links] for r in rows]
+    ax.imshow([[v if is_number(v) else 0 for v in r] for r in busy], cmap="YlOrRd", vmin=0, vmax=120, aspect="auto")
+    for i, r in enumerate(busy):
+        for j, v in enumerate(r):
+            ax.text(j, i, f"{v:.0f}" if is_number(v) else "-", ha="center", va="center", fontsize=9)
+    ax.set_xticks(range(len(links)), [LINKS[k].replace(" ", "\n", 1) for k in links], fontsize=9)
+    ax.xaxis.tick_top()
+    ax.set_yticks(range(len(rows)), [label(r, a.name) for r in rows], fontsize=9)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel("busy, % of the job's time")
+    return fig
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("kind", choices=("over", "frontier", "causes", "predicted"))
+    ap.add_argument("data")
+    ap.add_argument("-o", "--output", required=True, help="a .png (or what matplotlib knows)")
+    ap.add_argument("--x", help="over: what goes along")
+    ap.add_argument("--y", default="tokens_per_s", help="what goes up (tokens_per_s)")
+    ap.add_argument("--by", help="over, frontier: a colour for each value")
+    ap.add_argument("--latency", default="latency_s", help="frontier: what goes along (latency_s)")
+    ap.add_argument("--name", help="causes: what a row is called after")
+    ap.add_argument("--title", default="")
+    ap.add_argument("--command", help="that made the data, for the caption")
+    a = ap.parse_args()
+    if a.kind == "over" and not a.x:
+        ap.error("over: --x says what goes along")
+    rows, command = load(a.data)
+    if not rows:
+        sys.exit(f"plot.py: {a.data}: no rows")
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("plot.py: matplotlib is missing: ./run.sh deps bench (Debian's python3-matplotlib), or pip install matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    fig = {"over": over, "frontier": frontier, "causes": causes, "predicted": predicted}[a.kind](plt, rows, a)
+    if a.title:
+        fig.suptitle(a.title, fontsize=11)
+    caption = textwrap.fill(a.command or command or "", 110)
+    fig.text(0.01, -0.01, caption, fontsize=7, family="monospace", va="top", color="0.3")
+    fig.savefig(a.output, dpi=150, bbox_inches="tight")
+
+
+if __name__ == "__main__":
+    main()
