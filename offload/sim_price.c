@@ -13,7 +13,9 @@ static bool curve_ok(const struct ps_curve *c)
 {
     if (c->n < 1 || c->n > PS_CURVE_MAX) return false;
     for (uint32_t i = 0; i < c->n; i++)
-        if (!(c->x[i] > (i ? c->x[i - 1] : 0)) || !(c->y[i] > 0) || !is_rate(c->y[i])) return false;
+        if (!(c->x[i] > (i ? c->x[i - 1] : 0)) || !is_rate(c->x[i]) || !(c->y[i] > 0) ||
+            !is_rate(c->y[i]))
+            return false;
     return true;
 }
 
@@ -82,28 +84,35 @@ static void say_outside(struct ps_pricer *p, enum ps_curve_kind kind, bool on_gp
                     on_gpu ? "GPU" : "host");
 }
 
-/* Between the curves of the nearest sizes below and above, straight in log size and log rate. 0: there is no curve for the type. */
+/* One point is a rate for all sizes, and has no ends. */
+static double at(const struct ps_curve *c, double x, bool *outside)
+{
+    return ps_curve_at(c, x, c->n > 1 ? outside : NULL);
+}
+
+/* Between the curves of the nearest sizes below and above, straight in log size and log rate. One curve alone is for all sizes; several
+ * reach to half and to twice what they were made for. 0: there is no curve for the type. */
 static double find_rate(struct ps_pricer *p, enum ps_curve_kind kind, bool on_gpu,
                         enum ps_dtype type, double size, double x)
 {
     const struct ps_curves *c = &p->curves[on_gpu][kind];
-    int below = -1, above = -1;
+    int below = -1, above = -1, n = 0;
     for (int i = 0; i < (int) c->n; i++) {
         if (c->at[i].type != type) continue;
+        n++;
         if (c->at[i].size <= size && (below < 0 || c->at[i].size > c->at[below].size)) below = i;
         if (c->at[i].size >= size && (above < 0 || c->at[i].size < c->at[above].size)) above = i;
     }
     bool outside = false;
     const int one = below >= 0 ? below : above;
     double rate = 0;
-    if (one < 0) {
+    if (!n) {
         outside = c->n > 0;
     } else if (below < 0 || above < 0 || c->at[below].size == c->at[above].size) {
-        rate = ps_curve_at(c->at[one].over, x, &outside);
-        if (size < c->at[one].size / 2 || size > c->at[one].size * 2) outside = true;
+        rate = at(c->at[one].over, x, &outside);
+        if (n > 1 && (size < c->at[one].size / 2 || size > c->at[one].size * 2)) outside = true;
     } else {
-        const double a = ps_curve_at(c->at[below].over, x, &outside),
-                     b = ps_curve_at(c->at[above].over, x, &outside);
+        const double a = at(c->at[below].over, x, &outside), b = at(c->at[above].over, x, &outside);
         rate = a * pow(b / a,
                        log(size / c->at[below].size) / log(c->at[above].size / c->at[below].size));
     }
