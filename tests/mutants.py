@@ -52,6 +52,12 @@ KINDS = {
 # name: why no test finds it
 EXPLAINED = {
     "barrier:attn_decode.cu:chunk_pass#4": "it orders nothing: what the next heads' pass writes was read before that pass's own barriers",
+    "use:attention.c:decode_far#4": "positions and scores come down before q, k, v, in the same queue; and what comes down after it waits for the slab",
+    "use:attention.c:decode_far#5": "beside a GPU logs are written and read by HOST alone",
+    "use:kvlog.c:to_logs#2": "the same",
+    "use:pass.c:step_norm#1": "a layer's vectors lie in one chunk, which the other vector names",
+    "use:pass.c:step_norm#2": "the same",
+    "use:pass.c:step_linear#3": "the residual is what is written, too",
     "event:dev_cuda.c:cuda_close#1": "cudaFree, soon after, waits for all work of the device, too, and the emulation knows that of it; we do not lean on it",
 }
 # What CI tries, quick ones: of each the first that fits.

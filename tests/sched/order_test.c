@@ -61,11 +61,11 @@ static const struct ps_schedule *random_schedule(unsigned *seed)
     return i < PS_ARRAY_LEN(other) ? &other[i] : NULL;
 }
 
-static void orders(bool norm_before, bool gpu, unsigned seeds)
+static void orders(void (*open)(struct sj *), bool gpu, unsigned seeds)
 {
     static struct sj want[PS_ARRAY_LEN(policies)], got;
     struct ps_detail dt = { "" };
-    sj_open(&want[0], norm_before);
+    open(&want[0]);
     for (uint32_t i = 1; i < want[0].n_seqs; i += 3) want[0].seq[i].seq.max_tokens = 1;
     for (size_t p = PS_ARRAY_LEN(policies); p-- > 0;) {
         want[p] = want[0];
@@ -91,11 +91,19 @@ static void orders(bool norm_before, bool gpu, unsigned seeds)
     assert_true(!gpu || n_unpinned);
 }
 
-static void any_order_gives_the_same_bits(void **state) { orders(true, false, 72); }
-static void any_order_gives_the_same_bits_post_norm(void **state) { orders(false, false, 24); }
+static void pre_norm(struct sj *j) { sj_open(j, true); }
+static void post_norm(struct sj *j) { sj_open(j, false); }
+
+static void any_order_gives_the_same_bits(void **state) { orders(pre_norm, false, 72); }
+static void any_order_gives_the_same_bits_post_norm(void **state) { orders(post_norm, false, 24); }
 /* The same kernels, as if on a GPU: everything goes there and back. */
-static void any_order_gives_the_same_bits_gpu(void **state) { orders(true, true, 160); }
-static void any_order_gives_the_same_bits_post_norm_gpu(void **state) { orders(false, true, 48); }
+static void any_order_gives_the_same_bits_gpu(void **state) { orders(pre_norm, true, 160); }
+static void any_order_gives_the_same_bits_post_norm_gpu(void **state)
+{
+    orders(post_norm, true, 48);
+}
+/* Matrices of several chunks, which are one launch where they lie together. */
+static void any_order_gives_the_same_bits_wide_gpu(void **state) { orders(sj_open_wide, true, 16); }
 
 int main(void)
 {
@@ -104,6 +112,7 @@ int main(void)
         cmocka_unit_test(any_order_gives_the_same_bits_post_norm),
         cmocka_unit_test(any_order_gives_the_same_bits_gpu),
         cmocka_unit_test(any_order_gives_the_same_bits_post_norm_gpu),
+        cmocka_unit_test(any_order_gives_the_same_bits_wide_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

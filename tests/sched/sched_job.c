@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 static const char config[] = "{\"model_type\": \"opt\", \"activation_function\": \"relu\", "
-                             "\"do_layer_norm_before\": %s, \"ffn_dim\": 100, "
+                             "\"do_layer_norm_before\": %s, \"ffn_dim\": %d, "
                              "\"hidden_size\": 48, \"max_position_embeddings\": 128, "
                              "\"num_attention_heads\": 3, \"num_hidden_layers\": %d, "
                              "\"vocab_size\": 257, \"word_embed_proj_dim\": %d, \"bos_token_id\": "
@@ -39,13 +39,13 @@ static void make_prompts(struct sj *j)
     j->n_seqs = SJ_SEQS;
 }
 
-void sj_open(struct sj *j, bool norm_before)
+static void open_model(struct sj *j, bool norm_before, int layers, int ffn)
 {
     struct ps_detail dt = { "" };
     char path[128], text[1024];
     *j = (struct sj) { .dir = "/tmp/ps-sched-XXXXXX" };
     assert_non_null(mkdtemp(j->dir));
-    snprintf(text, sizeof text, config, norm_before ? "true" : "false", norm_before ? 3 : 1,
+    snprintf(text, sizeof text, config, norm_before ? "true" : "false", ffn, layers,
              norm_before ? 48 : 20);
     snprintf(path, sizeof path, "%s/config.json", j->dir);
     FILE *f = fopen(path, "w");
@@ -58,6 +58,17 @@ void sj_open(struct sj *j, bool norm_before)
     assert_ok_dt(ps_pack_dummy(path, packed, 7, &opt, &dt), &dt);
     assert_ok_dt(ps_pack_open(packed, &j->model, &dt), &dt);
     make_prompts(j);
+}
+
+void sj_open(struct sj *j, bool norm_before)
+{
+    open_model(j, norm_before, norm_before ? 3 : 1, 100);
+}
+
+void sj_open_wide(struct sj *j)
+{
+    open_model(j, true, 2, 90000);
+    j->n_seqs = 4;
 }
 
 void sj_close(struct sj *j)

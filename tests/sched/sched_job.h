@@ -33,6 +33,8 @@ struct sj {
 
 /* norm_before: OPT's usual form in 3 layers, else OPT-350M's in one. Fails the test when the model cannot be made. */
 void sj_open(struct sj *j, bool norm_before);
+/* A few sequences of a model whose FFN matrices are two chunks each. */
+void sj_open_wide(struct sj *j);
 void sj_close(struct sj *j);
 /* A wish with everything on the host, one micro-batch of 4. */
 struct ps_plan_req sj_req(const struct sj *j, const char *policy);

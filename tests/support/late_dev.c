@@ -3,7 +3,7 @@
 #include "engine/base/ps_mem.h"
 #include <string.h>
 
-enum { ROOM = 1024, GPU_SCRATCH = 8 << 20 };
+enum { ROOM = 1024, GPU_SCRATCH = 64 << 20 };
 
 struct item {
     struct ps_task task;
