@@ -45,11 +45,16 @@ void ps_hidden_done(struct ps_sched *s)
     free(s->gpu_hidden_ring);
 }
 
+uint64_t ps_hidden_rows_bytes(const struct ps_sched *s, uint32_t k, bool disk)
+{
+    const uint64_t bytes = (uint64_t) s->mb[k].n_rows * s->shape->hidden * sizeof(float);
+    return disk ? PS_ROUND_UP(bytes, (uint64_t) PS_PACK_ALIGN) : bytes;
+}
+
 static int move_rows(struct ps_sched *s, uint32_t k, struct ps_buf *dst, struct ps_buf *src)
 {
-    uint64_t bytes = (uint64_t) s->mb[k].n_rows * s->shape->hidden * sizeof(float);
-    if (dst->where == PS_DISK || src->where == PS_DISK)
-        bytes = PS_ROUND_UP(bytes, (uint64_t) PS_PACK_ALIGN);
+    const uint64_t bytes =
+        ps_hidden_rows_bytes(s, k, dst->where == PS_DISK || src->where == PS_DISK);
     return ps_dev_move(s->dev, dst, src, &(struct ps_rect) { .row_bytes = bytes, .rows = 1 });
 }
 

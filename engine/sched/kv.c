@@ -122,6 +122,13 @@ static struct ps_rect slot_rect(const struct ps_sched *s, const struct ps_slot *
                               .src_pitch = head };
 }
 
+uint64_t ps_kv_slot_bytes(const struct ps_sched *s, const struct ps_slot *t, uint32_t from,
+                          uint32_t to, bool disk)
+{
+    const struct ps_rect r = slot_rect(s, t, from, to, disk, false);
+    return 2 * r.row_bytes * r.rows;
+}
+
 /* Transfers of K and of V between two extents. Whole slabs of slots that are neighbours in the pool are joined: a few large transfers
  * are faster than many small ones. */
 struct joined {
@@ -174,25 +181,32 @@ static int move_filled(struct ps_sched *s, uint32_t k, struct ps_buf *dst, struc
 
 /* ---- in */
 
+/* By which places. */
+static struct ps_kv_way way(struct ps_sched *s, uint32_t layer, uint32_t k)
+{
+    struct ps_home *h = ps_kv_home(s, layer, k);
+    struct ps_kv_way w = { .set = true, .layer = layer, .k = k };
+    if (h->tier == PS_TIER_GPU) {
+        w.near = &h->kv;
+        return w;
+    }
+    w.far = h->tier == PS_TIER_DISK ? &s->kv_ring[s->kv_pass++ % s->d->kv_ring] : &h->kv;
+    if (!s->d->gpu)
+        w.near = w.far;
+    else if (!h->on_host)
+        w.near = &s->gpu_kv_ring[s->gpu_kv_pass++ % s->d->gpu_kv_ring];
+    return w;
+}
+
 static int bring(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_kv_way *w)
 {
     struct ps_home *h = ps_kv_home(s, layer, k);
-    *w = (struct ps_kv_way) { .set = true, .layer = layer, .k = k };
+    int r = 0;
+    *w = way(s, layer, k);
     s->dev->tag = (layer + 1) << 16 | k;
-    if (h->tier == PS_TIER_GPU) {
-        w->near = &h->kv;
-        return 0;
-    }
-    w->far = &h->kv;
-    if (h->tier == PS_TIER_DISK) {
-        w->far = &s->kv_ring[s->kv_pass++ % s->d->kv_ring];
-        int r = move_filled(s, k, w->far, &h->kv);
-        if (!r) r = ps_kv_replay(s, layer, k, w->far);
-        if (r < 0) return r;
-    }
-    if (!s->d->gpu) w->near = w->far;
-    if (h->on_host) return 0;
-    w->near = &s->gpu_kv_ring[s->gpu_kv_pass++ % s->d->gpu_kv_ring];
+    if (h->tier == PS_TIER_DISK) r = move_filled(s, k, w->far, &h->kv);
+    if (!r && h->tier == PS_TIER_DISK) r = ps_kv_replay(s, layer, k, w->far);
+    if (r < 0 || !w->far || !w->near || w->far == w->near) return r;
     return move_filled(s, k, w->near, w->far);
 }
 
@@ -207,6 +221,11 @@ int ps_kv_ahead(struct ps_sched *s, uint32_t layer, uint32_t k)
     if (layer >= s->shape->layers || at_home(s, ps_kv_home(s, layer, k)) || s->kv_next.set)
         return 0;
     return bring(s, layer, k, &s->kv_next);
+}
+
+void ps_kv_pretend(struct ps_sched *s, uint32_t layer, uint32_t k)
+{
+    if (!at_home(s, ps_kv_home(s, layer, k)) && !s->kv_next.set) s->kv_next = way(s, layer, k);
 }
 
 int ps_kv_acquire(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_pass *p)
@@ -297,22 +316,30 @@ static int bring_down_prompts(struct ps_sched *s, const struct ps_pass *p)
     return r < 0 || !ps_kv_home(s, p->layer, p->mb)->on_host ? r : bring_down_meta(s, p);
 }
 
+bool ps_kv_written(const struct ps_sched *s, uint32_t k, uint32_t index, uint32_t *from,
+                   uint32_t *to)
+{
+    const struct ps_slot *t = &s->mb[k].slots[index];
+    *from = 0;
+    if (t->state == PS_SLOT_PROMPT) {
+        *to = ps_keep_cap(&t->keep, t->seq->n_prompt);
+        return true;
+    }
+    if (t->state == PS_SLOT_ENDED || !ps_kv_merges(s, t, index)) return false;
+    if (t->keep.heavy == PS_KEEP_ALL) *from = t->on_disk;
+    *to = ps_keep_cap(&t->keep, t->len + 1);
+    return true;
+}
+
 static int write_slab(struct ps_sched *s, const struct ps_pass *p)
 {
     const struct ps_mb *b = &s->mb[p->mb];
     struct joined j = { .dst = &ps_kv_home(s, p->layer, p->mb)->kv, .src = p->far };
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const uint32_t index = b->by_run[i];
-        const struct ps_slot *t = &b->slots[index];
-        uint32_t from = 0, to;
-        if (t->state == PS_SLOT_PROMPT) {
-            to = ps_keep_cap(&t->keep, t->seq->n_prompt);
-        } else {
-            if (t->state == PS_SLOT_ENDED || !ps_kv_merges(s, t, index)) continue;
-            if (t->keep.heavy == PS_KEEP_ALL) from = t->on_disk;
-            to = ps_keep_cap(&t->keep, t->len + 1);
-        }
-        int r = move_slot(s, &j, t, from, to);
+        uint32_t from, to;
+        if (!ps_kv_written(s, p->mb, index, &from, &to)) continue;
+        int r = move_slot(s, &j, &b->slots[index], from, to);
         if (r < 0) return r;
     }
     return flush(s, &j);

@@ -153,6 +153,7 @@ static int init_sched(struct ps_sched *s)
     if (!r) r = ps_slots_init(s);
     if (!r) r = ps_kv_init(s);
     if (!r) r = ps_hidden_init(s);
+    if (!r) r = ps_skip_init(s);
     return r;
 }
 
@@ -178,6 +179,7 @@ int ps_open_run(struct ps_opened *x)
 void ps_close_run(struct ps_opened *x)
 {
     ps_dev_close(x->s.dev); /* first: its tasks use all of the rest */
+    ps_skip_done(&x->s);
     ps_hidden_done(&x->s);
     ps_kv_done(&x->s);
     ps_slots_done(&x->s);

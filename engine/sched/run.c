@@ -13,9 +13,17 @@ static double clock_s(const struct ps_sched *s)
     return ps_dev_is_sim(s->dev) ? ps_dev_sim_now_s(s->dev) : (double) ps_now_ns() * 1e-9;
 }
 
+static void get_stats(struct ps_sched *s)
+{
+    ps_dev_stats_get(s->dev, &s->stats.dev);
+    ps_skip_bytes(s, s->stats.dev.bytes);
+    s->stats.active = s->active;
+}
+
 /* The last sweep's time, split by rows between prompts and decode. */
 static void book_time(struct ps_sched *s, uint64_t prompt_rows, uint64_t decode_rows)
 {
+    if (s->io->skip) get_stats(s);
     double now = clock_s(s), t = now - s->mark_s, rows = (double) (prompt_rows + decode_rows);
     if (rows <= 0) return; /* before the first: what was submitted by now is its own */
     s->mark_s = now;
@@ -34,13 +42,44 @@ static void count_rows(const struct ps_sched *s, uint64_t *prompt, uint64_t *dec
 
 static int call_sweep(struct ps_sched *s)
 {
-    ps_dev_stats_get(s->dev, &s->stats.dev);
-    s->stats.active = s->active;
+    if (!s->io->skip) get_stats(s); /* else of the moment when the last one's tokens were there */
     uint64_t t0 = ps_now_ns();
     int r = s->io->sweep ? s->io->sweep(s->io->ud, &s->stats) : 0;
     s->stats.host_s += (double) (ps_now_ns() - t0) * 1e-9;
     if (r == PS_GO_STOP) s->stop = true;
     return r < 0 ? r : 0;
+}
+
+/* New sequences in, rows laid out. */
+static int lay_out(struct ps_sched *s, uint32_t k)
+{
+    int r = ps_slots_admit(s, k);
+    if (!r) ps_slots_lay_rows(s, k);
+    return r;
+}
+
+static int embed(struct ps_sched *s, uint32_t k)
+{
+    int r = 0;
+    if (s->mb[k].n_rows) r = ps_weights_begin(s, 0);
+    if (!r && s->mb[k].n_rows) r = ps_weights_spread(s, k, s->plan->micro_batches);
+    return r < 0 ? r : ps_head_embed(s, k);
+}
+
+static int take_all(struct ps_sched *s)
+{
+    int r = 0;
+    for (uint32_t k = 0; !r && k < s->plan->micro_batches; k++) r = ps_slots_take_tokens(s, k);
+    if (!r && s->how.no_continuous && !s->active) ps_slots_clear(s);
+    return r;
+}
+
+/* Before anything is submitted or waited for: a simulation's tokens are there at once. */
+static int lay_out_all(struct ps_sched *s)
+{
+    int r = take_all(s);
+    for (uint32_t k = 0; !r && !s->stop && k < s->plan->micro_batches; k++) r = lay_out(s, k);
+    return r < 0 || s->stop || !s->active ? r : ps_skip_ask(s);
 }
 
 /* Tokens of the last sweep out, new sequences in, rows laid out, embedded: micro-batch by micro-batch, so that the job's work on
@@ -49,38 +88,23 @@ static int turn(struct ps_sched *s)
 {
     uint64_t prompt, decode;
     const uint32_t mbs = s->plan->micro_batches;
+    const bool ask = s->io->skip;
     count_rows(s, &prompt, &decode);
     s->prompt_budget = s->plan->prefill_tokens;
-    for (uint32_t k = 0; s->how.no_continuous && k < mbs; k++) {
-        int r = ps_slots_take_tokens(s, k);
-        if (r < 0) return r;
-    }
-    if (s->how.no_continuous && !s->active) ps_slots_clear(s);
-    for (uint32_t k = 0; k < mbs; k++) {
-        int r = ps_slots_take_tokens(s, k);
+    s->skips = false;
+    int r = ask ? lay_out_all(s) : 0;
+    for (uint32_t k = 0; !r && s->how.no_continuous && k < mbs; k++) r = ps_slots_wait(s, k);
+    if (!r && s->how.no_continuous && !ask) r = take_all(s);
+    for (uint32_t k = 0; !r && k < mbs; k++) {
+        r = ps_slots_wait(s, k);
+        if (!r && !ask) r = ps_slots_take_tokens(s, k);
         if (r < 0) return r;
         if (k == mbs - 1) book_time(s, prompt, decode);
         if (s->stop) continue;
-        r = ps_slots_admit(s, k);
-        if (!r) r = ps_slots_lay_rows(s, k);
-        if (!r && s->mb[k].n_rows) r = ps_weights_begin(s, 0);
-        if (!r && s->mb[k].n_rows) r = ps_weights_spread(s, k, mbs);
-        if (!r) r = ps_head_embed(s, k);
-        if (r < 0) return r;
+        if (!ask) r = lay_out(s, k);
+        if (!r && !s->skips) r = embed(s, k);
     }
-    return 0;
-}
-
-/* Whether there can be a sweep after this one: if not, nothing more is read ahead. */
-static bool more_to_come(const struct ps_sched *s)
-{
-    if (!s->dry || s->pending) return true;
-    for (uint32_t k = 0; k < s->plan->micro_batches; k++)
-        for (uint32_t i = 0; i < s->plan->slots; i++) {
-            const struct ps_slot *t = &s->mb[k].slots[i];
-            if (t->seq && t->made + 1 < t->seq->max_tokens) return true;
-        }
-    return false;
+    return r;
 }
 
 static int layers(struct ps_sched *s)
@@ -105,17 +129,28 @@ static int layers(struct ps_sched *s)
 static int sweep(struct ps_sched *s)
 {
     const uint32_t mbs = s->plan->micro_batches;
+    bool more;
+    int r = ps_slots_more(s, &more);
     ps_weights_end(s, 0); /* embedding was its last use */
-    int r = layers(s);
-    bool more = more_to_come(s);
+    if (!r && !more) ps_weights_last(s);
+    if (!r) r = layers(s);
     for (uint32_t k = 0; !r && k < mbs; k++) {
         r = ps_weights_begin(s, 0);
-        if (!r && more) r = ps_weights_spread(s, k, mbs);
+        if (!r) r = ps_weights_spread(s, k, mbs);
         if (!r) r = ps_head_run(s, k);
     }
     for (uint32_t k = 0; k < mbs; k++) ps_slots_advance(s, k);
     s->stats.sweeps++;
     if (!r && more) r = ps_kv_ahead(s, 0, 0);
+    return r;
+}
+
+/* A sweep that is left out (struct ps_run_io). */
+static int skip(struct ps_sched *s)
+{
+    int r = s->stats.sweeps ? call_sweep(s) : 0;
+    ps_skip_sweep(s);
+    s->stats.sweeps++;
     return r;
 }
 
@@ -126,7 +161,7 @@ static int run_sweeps(struct ps_sched *s)
         int r = turn(s);
         if (r < 0) return r;
         if (s->stop || !s->active) break;
-        r = sweep(s);
+        r = s->skips ? skip(s) : sweep(s);
         if (r < 0) return r;
     }
     if (!s->stop && s->pending)
@@ -138,6 +173,7 @@ static int run_sweeps(struct ps_sched *s)
             s->pending->n_prompt, s->pending->max_tokens, s->d->pool, s->plan->prefill_tokens);
     bool stopped = s->stop;
     int r = ps_dev_drain(s->dev); /* what was read ahead counts, too */
+    if (!r) get_stats(s);
     if (!r) r = call_sweep(s);
     return r < 0 ? r : stopped || s->stop ? PS_GO_STOP : 0;
 }
@@ -177,7 +213,7 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
         ps_dev_cuda_counts(x->s.dev, &x->s.stats.gpu);
         x->s.stats.decode_launches = x->s.stats.gpu.counted;
     }
-    if (x->s.dev) ps_dev_stats_get(x->s.dev, &x->s.stats.dev);
+    if (x->s.dev) get_stats(&x->s);
     *ret = x->s.stats;
     ps_close_run(x);
     return r;

@@ -43,6 +43,19 @@ struct ps_run_stats {
     uint64_t pinned_bytes; /* of host memory; after -PS_EPIN: how much could be */
 };
 
+/* A sweep whose rows are laid out: what its time depends on. Sums over its micro-batches. */
+struct ps_sweep_shape {
+    uint64_t sweep;         /* those before it */
+    uint32_t micro_batches; /* that have rows */
+    uint32_t lots; /* of at most the plan's chunk_rows rows that go through a layer together */
+    uint32_t prompts;
+    uint64_t decode_rows, prompt_rows, head_rows;
+    uint64_t entries;    /* that decode rows attend to, in one layer and KV head */
+    double prompt_pairs; /* of a query and a key of prompts, causality not counted in */
+    bool last;           /* none can come after it */
+    uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT]; /* that it moves */
+};
+
 enum ps_go { PS_GO_ON = 0, PS_GO_STOP = 1 };
 
 struct ps_run_io {
@@ -61,6 +74,10 @@ struct ps_run_io {
     int (*end)(void *ud, struct ps_seq *s);
     /* After each sweep, when its ended sequences were handed over: PS_GO_STOP ends the run (unfinished sequences are dropped). */
     int (*sweep)(void *ud, const struct ps_run_stats *stats);
+    /* With cfg->sim; may be NULL. Before a sweep: 1 = it is left out. Then its sequences move on and what it moves is counted, but it takes no
+     * time: nothing is submitted, and the next that runs begins as if the last that ran had been the one before it. 0, or an error.
+     * sweep() comes later, and tells of the moment when the tokens of the sweep before were there. */
+    int (*skip)(void *ud, const struct ps_sweep_shape *shape);
 };
 
 /* Other schedules than ours, to see what it brings (bench, and the papers' tables in simulation). */

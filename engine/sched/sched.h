@@ -13,6 +13,7 @@
  *   kvlog.c      new entries of such slabs: logs, merges, the way back from a GPU
  *   hidden.c     hidden states between layers
  *   head.c       embedding and head: ids to X, X to logits to tokens
+ *   skip.c       sweeps that a simulation leaves out
  *
  * "Near" is where COMPUTE works: the GPU if there is one, else the host. "Far" is the host beside a GPU.
  */
@@ -57,10 +58,12 @@ struct ps_weights {
     struct ps_ring near;     /* what does not stay where COMPUTE works */
     struct ps_ring stage;    /* beside a GPU: what must be brought into pinned memory first */
     struct ps_buf file;
-    int32_t *by_role;   /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
-    bool *verified;     /* [n_chunks] */
-    uint32_t group;     /* begun last; UINT32_MAX = none yet */
-    uint64_t begun_end; /* position in `near` after its chunks */
+    int32_t *by_role;               /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
+    bool *verified;                 /* [n_chunks] */
+    uint32_t group;                 /* begun last; UINT32_MAX = none yet */
+    uint64_t begun_end;             /* position in `near` after its chunks */
+    uint64_t stage_used;            /* position in `stage` of what all uses were submitted of */
+    uint64_t near_last, stage_last; /* positions in the rings at which the job ends */
 };
 
 /* Where the KV of a (layer, micro-batch) lives. */
@@ -105,6 +108,9 @@ struct ps_pass {
     bool ends;     /* no micro-batch after this one: the group's weights are not needed any more */
 };
 
+/* What is counted of sweeps that are left out (skip.c). */
+struct ps_skip;
+
 struct ps_sched {
     const struct ps_run_cfg *cfg;
     const struct ps_run_io *io;
@@ -138,6 +144,8 @@ struct ps_sched {
     uint64_t prompt_budget; /* tokens that may still be admitted this sweep */
     struct ps_run_stats stats;
     double mark_s; /* when the tokens of the last sweep were there */
+    bool skips;    /* this sweep is left out */
+    struct ps_skip *skip;
     struct ps_detail verify_detail;
     _Atomic int verify_failed;
     struct ps_detail *dt;
@@ -153,6 +161,10 @@ int ps_weights_begin(struct ps_sched *s, uint32_t group) ps_must_check;
  * of `parts`), so that KV and hidden states get their turn in between. */
 int ps_weights_spread(struct ps_sched *s, uint32_t part, uint32_t parts) ps_must_check;
 void ps_weights_end(struct ps_sched *s, uint32_t group);
+/* When a sweep's embedding is done, if none can come after it: nothing is brought in but what it still needs. */
+void ps_weights_last(struct ps_sched *s);
+/* What a sweep moves. */
+void ps_weights_bytes(const struct ps_sched *s, uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT]);
 const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,
                                                  enum ps_role role);
 /* Where tensor t's part in chunk c lies, and in those behind it that lie in one piece with it (on a GPU), and which rows. */
@@ -167,13 +179,17 @@ struct ps_part ps_weights_part(struct ps_sched *s, const struct ps_packed_tensor
 /* slots.c */
 int ps_slots_init(struct ps_sched *s) ps_must_check;
 void ps_slots_done(struct ps_sched *s);
-/* Hands the tokens of micro-batch k's last head to the job; frees the slots of sequences that ended. */
+/* Until the tokens of micro-batch k's last head are there, and its ids may be written. */
+int ps_slots_wait(struct ps_sched *s, uint32_t k) ps_must_check;
+/* Hands those tokens to the job; frees the slots of sequences that ended. */
 int ps_slots_take_tokens(struct ps_sched *s, uint32_t k) ps_must_check;
 /* The block has ended: its slots are free again (how.no_continuous). */
 void ps_slots_clear(struct ps_sched *s);
 int ps_slots_admit(struct ps_sched *s, uint32_t k) ps_must_check;
 /* Decode rows first, then prompts; fills the ids. */
-int ps_slots_lay_rows(struct ps_sched *s, uint32_t k) ps_must_check;
+void ps_slots_lay_rows(struct ps_sched *s, uint32_t k);
+/* Whether there can be a sweep after this one, whose rows are laid out: if not, nothing more is read ahead. */
+int ps_slots_more(struct ps_sched *s, bool *ret) ps_must_check;
 /* All of a sweep's passes were submitted: lengths and positions move on. */
 void ps_slots_advance(struct ps_sched *s, uint32_t k);
 
@@ -207,8 +223,16 @@ struct ps_home *ps_kv_home(struct ps_sched *s, uint32_t layer, uint32_t k);
 int ps_kv_acquire(struct ps_sched *s, uint32_t layer, uint32_t k, struct ps_pass *p) ps_must_check;
 /* The same, early, for a pass that will come next but is not there yet. */
 int ps_kv_ahead(struct ps_sched *s, uint32_t layer, uint32_t k) ps_must_check;
+/* The same, but nothing is moved: its sweep is left out. */
+void ps_kv_pretend(struct ps_sched *s, uint32_t layer, uint32_t k);
 /* The pass has no rows: what was brought in for it is dropped. */
 void ps_kv_skip(struct ps_sched *s, uint32_t layer, uint32_t k);
+/* Bytes of K and V that entries [from, to) of a slot's slab take with them between two extents. */
+uint64_t ps_kv_slot_bytes(const struct ps_sched *s, const struct ps_slot *t, uint32_t from,
+                          uint32_t to, bool disk);
+/* Which entries of the slot, if any, are written to the disk after this sweep's pass. */
+bool ps_kv_written(const struct ps_sched *s, uint32_t k, uint32_t index, uint32_t *from,
+                   uint32_t *to);
 /* Writes back what has to go. */
 int ps_kv_release(struct ps_sched *s, const struct ps_pass *p) ps_must_check;
 /* n positions and (unless NULL) scores from the GPU to the host; each pair of places lies in its buffer. */
@@ -237,6 +261,17 @@ void ps_hidden_done(struct ps_sched *s);
 int ps_hidden_acquire(struct ps_sched *s, uint32_t k, bool fresh, struct ps_pass *p) ps_must_check;
 int ps_hidden_ahead(struct ps_sched *s, uint32_t k) ps_must_check;
 int ps_hidden_release(struct ps_sched *s, const struct ps_pass *p) ps_must_check;
+
+uint64_t ps_hidden_rows_bytes(const struct ps_sched *s, uint32_t k, bool disk);
+
+/* skip.c: with io->skip; without it s->skip is NULL and nothing is counted */
+int ps_skip_init(struct ps_sched *s) ps_must_check;
+void ps_skip_done(struct ps_sched *s);
+/* Rows are laid out: sets s->skips. */
+int ps_skip_ask(struct ps_sched *s) ps_must_check;
+void ps_skip_sweep(struct ps_sched *s);
+/* Adds what was moved by sweeps that were left out. */
+void ps_skip_bytes(const struct ps_sched *s, uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT]);
 
 /* head.c */
 int ps_head_embed(struct ps_sched *s, uint32_t k) ps_must_check;

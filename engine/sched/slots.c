@@ -97,6 +97,19 @@ static int fetch(struct ps_sched *s)
     return 0;
 }
 
+int ps_slots_more(struct ps_sched *s, bool *ret)
+{
+    *ret = true;
+    for (uint32_t k = 0; k < s->plan->micro_batches; k++)
+        for (uint32_t i = 0; i < s->plan->slots; i++) {
+            const struct ps_slot *t = &s->mb[k].slots[i];
+            if (t->seq && t->made + 1 < t->seq->max_tokens) return 0;
+        }
+    int r = fetch(s);
+    *ret = s->pending;
+    return r;
+}
+
 static int admit_one(struct ps_sched *s, struct ps_mb *b, uint32_t index, bool *ret_fits)
 {
     struct ps_seq *q = s->pending;
@@ -140,30 +153,40 @@ int ps_slots_admit(struct ps_sched *s, uint32_t k)
     return 0;
 }
 
-int ps_slots_lay_rows(struct ps_sched *s, uint32_t k)
+static void fill_ids(const struct ps_sched *s, uint32_t k)
+{
+    const struct ps_mb *b = &s->mb[k];
+    int32_t *ids = b->ids.p, *pos = s->l.ids_pos + (size_t) k * s->d->mb_rows;
+    for (uint32_t i = 0; i < b->n_decode; i++) {
+        const struct ps_slot *t = &b->slots[b->decode[i]];
+        ids[t->row] = t->token;
+        pos[t->row] = (int32_t) t->fed;
+    }
+    for (uint32_t i = 0; i < b->n_prompt; i++) {
+        const struct ps_slot *t = &b->slots[b->prompt[i]];
+        for (uint32_t j = 0; j < t->seq->n_prompt; j++) {
+            ids[t->row + j] = t->seq->prompt[j];
+            pos[t->row + j] = (int32_t) j;
+        }
+    }
+}
+
+void ps_slots_lay_rows(struct ps_sched *s, uint32_t k)
 {
     struct ps_mb *b = &s->mb[k];
-    int32_t *ids = b->ids.p, *pos = s->l.ids_pos + (size_t) k * s->d->mb_rows;
-    int r = ps_dev_wait(s->dev, &b->ids, true);
-    if (r < 0) return r;
     b->n_decode = b->n_rows = 0;
     for (uint32_t i = 0; i < s->plan->slots; i++) {
         struct ps_slot *t = &b->slots[i];
         if (t->state != PS_SLOT_DECODE) continue;
         b->decode[b->n_decode++] = i;
-        t->row = b->n_rows;
-        ids[b->n_rows] = t->token;
-        pos[b->n_rows++] = (int32_t) t->fed;
+        t->row = b->n_rows++;
     }
     for (uint32_t i = 0; i < b->n_prompt; i++) {
         struct ps_slot *t = &b->slots[b->prompt[i]];
         t->row = b->n_rows;
-        for (uint32_t j = 0; j < t->seq->n_prompt; j++) {
-            ids[b->n_rows] = t->seq->prompt[j];
-            pos[b->n_rows++] = (int32_t) j;
-        }
+        b->n_rows += t->seq->n_prompt;
     }
-    return 0;
+    if (!ps_dev_is_sim(s->dev)) fill_ids(s, k);
 }
 
 void ps_slots_advance(struct ps_sched *s, uint32_t k)
@@ -272,8 +295,9 @@ static int take_token(struct ps_sched *s, uint32_t k, uint32_t index)
     struct ps_mb *b = &s->mb[k];
     struct ps_slot *t = &b->slots[index];
     if (!t->seq->max_tokens) return end(s, k, index);
-    struct ps_sample_out *out = (struct ps_sample_out *) b->outs.p + index;
-    if (ps_dev_is_sim(s->dev)) *out = (struct ps_sample_out) { 0 };
+    static const struct ps_sample_out simulated;
+    const struct ps_sample_out *out =
+        ps_dev_is_sim(s->dev) ? &simulated : (struct ps_sample_out *) b->outs.p + index;
     if (out->token < 0)
         return ps_fail(
             s->dt, -PS_ENUMERIC,
@@ -291,11 +315,17 @@ static int take_token(struct ps_sched *s, uint32_t k, uint32_t index)
     return last || t->made >= t->seq->max_tokens ? end(s, k, index) : 0;
 }
 
+int ps_slots_wait(struct ps_sched *s, uint32_t k)
+{
+    int r = ps_dev_wait(s->dev, &s->mb[k].outs, false);
+    return r < 0 ? r : ps_dev_wait(s->dev, &s->mb[k].ids, true);
+}
+
 int ps_slots_take_tokens(struct ps_sched *s, uint32_t k)
 {
     struct ps_mb *b = &s->mb[k];
+    int r = 0;
     if (!b->has_outs) return 0;
-    int r = ps_dev_wait(s->dev, &b->outs, false);
     uint64_t t0 = ps_now_ns();
     b->has_outs = false;
     for (uint32_t i = 0; !r && i < b->n_decode; i++) r = take_token(s, k, b->decode[i]);

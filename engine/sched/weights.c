@@ -68,6 +68,7 @@ int ps_weights_init(struct ps_sched *s)
     if (r < 0 || !w->resident || !w->by_role || !w->verified)
         return ps_fail(s->dt, -ENOMEM, "weights: out of memory");
     w->group = UINT32_MAX;
+    w->near_last = w->stage_last = UINT64_MAX;
     w->file = (struct ps_buf) { .where = PS_DISK,
                                 .kind = PS_KIND_WEIGHTS,
                                 .file = PS_FILE_WEIGHTS,
@@ -215,7 +216,8 @@ static int next_group(struct ps_sched *s)
 {
     struct ps_weights *w = &s->w;
     const uint32_t next = (w->group + 1) % (s->shape->layers + 1);
-    return ahead(s, &w->near, near_next, w->begun_end + w->near.in_group[next], w->begun_end,
+    const uint64_t end = w->begun_end + w->near.in_group[next];
+    return ahead(s, &w->near, near_next, end < w->near_last ? end : w->near_last, w->begun_end,
                  UINT64_MAX);
 }
 
@@ -223,16 +225,39 @@ int ps_weights_spread(struct ps_sched *s, uint32_t part, uint32_t parts)
 {
     struct ps_weights *w = &s->w;
     if (s->how.barrier) return next_group(s);
-    int r =
-        ahead(s, &w->near, near_next, UINT64_MAX, w->begun_end, w->near.bytes * (part + 1) / parts);
+    int r = ahead(s, &w->near, near_next, w->near_last, w->begun_end,
+                  w->near.bytes * (part + 1) / parts);
+    const uint64_t lap = w->stage_used + w->stage.n_stream;
     return r < 0 ? r
-                 : ahead(s, &w->stage, stage_next, UINT64_MAX, w->stage.free_pos,
-                         w->stage.bytes * (part + 1) / parts);
+                 : ahead(s, &w->stage, stage_next, lap < w->stage_last ? lap : w->stage_last,
+                         w->stage.free_pos, w->stage.bytes * (part + 1) / parts);
 }
 
 void ps_weights_end(struct ps_sched *s, uint32_t group)
 {
     ps_ring_free(&s->w.near, s->w.near.in_group[group]);
+    s->w.stage_used += s->w.stage.in_group[group];
+}
+
+void ps_weights_last(struct ps_sched *s)
+{
+    struct ps_weights *w = &s->w;
+    w->near_last = w->near.free_pos + w->near.n_stream;
+    w->stage_last = w->stage_used + w->stage.n_stream;
+}
+
+void ps_weights_bytes(const struct ps_sched *s, uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT])
+{
+    const struct ps_ring *near = &s->w.near;
+    for (uint32_t i = 0; i < near->n_stream; i++) {
+        const uint32_t c = near->stream[i];
+        const uint64_t len = s->m->chunks[c].len;
+        if (tier(s, c) == PS_TIER_DISK)
+            bytes[PS_Q_READ][PS_KIND_WEIGHTS] += len;
+        else if (is_staged(s, c))
+            bytes[PS_Q_HOST][PS_KIND_WEIGHTS] += len;
+        if (s->d->gpu) bytes[PS_Q_H2D][PS_KIND_WEIGHTS] += len;
+    }
 }
 
 const struct ps_packed_tensor *ps_weights_tensor(const struct ps_sched *s, uint32_t group,

@@ -190,7 +190,8 @@ int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_cfg *sim,
                             .token = token,
                             .kept = kept,
                             .end = end,
-                            .sweep = sweep };
+                            .sweep = sweep,
+                            .skip = j->skip };
     r = ps_run(&cfg, &io, &j->run, dt);
     ps_plan_done(&plan);
     return r;

@@ -23,6 +23,7 @@ struct sj {
     uint32_t sweeps;
     bool verify_always;
     int (*device)(const struct ps_dev_cfg *cfg, struct ps_dev **ret); /* NULL = the cpu's */
+    int (*skip)(void *ud, const struct ps_sweep_shape *shape);
     void (*seen)(void); /* called in every callback; may be NULL */
     const struct ps_schedule *schedule;
     ps_dev_trace *trace; /* may be NULL */
