@@ -22,6 +22,7 @@ enum ps_exit {
 
 int ps_cmd_convert(int argc, char **argv);
 int ps_cmd_generate(int argc, char **argv);
+int ps_cmd_plan(int argc, char **argv);
 int ps_cmd_inspect(int argc, char **argv);
 int ps_cmd_tokenize(int argc, char **argv);
 int ps_cmd_doctor(int argc, char **argv);

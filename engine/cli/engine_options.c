@@ -305,6 +305,15 @@ void ps_engine_args_init(struct ps_engine_args *ret)
         ret->plan.weights.pct[i] = ret->plan.kv.pct[i] = ret->plan.hidden.pct[i] = -1;
 }
 
+static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; }
+
+const char *ps_engine_needs_gpu(const struct ps_plan_req *q)
+{
+    if (on_gpu(&q->weights) || on_gpu(&q->kv) || on_gpu(&q->hidden))
+        return "--weights, --kv, --hidden, --percent: a share on a GPU";
+    return q->attention == PS_ATTENTION_GPU ? "--attention gpu" : NULL;
+}
+
 static bool numeric(const char *s) { return s && (isdigit((unsigned char) *s) || *s == '.'); }
 
 void ps_engine_join(int *argc, char **argv)

@@ -23,4 +23,6 @@ char *ps_engine_help(int key, const char *text, void *input);
 /* Sets one of them by its name without "--": 0, -PS_EUSAGE (with what was expected), or -ENOENT if it is none of them. `arg` is kept. */
 int ps_engine_set(struct ps_engine_args *a, const char *name, char *arg,
                   struct ps_detail *dt) ps_must_check;
+/* The option that cannot be had without a GPU; NULL if there is none. */
+const char *ps_engine_needs_gpu(const struct ps_plan_req *q);
 #endif

@@ -29,19 +29,9 @@ static const struct ps_cuda_api *usable(struct ps_cuda_info *ret, struct ps_deta
     return api;
 }
 
-static bool on_gpu(const struct ps_shares *s) { return s->pct[PS_TIER_GPU] > 0; }
-
-/* The option that cannot be had without a GPU; NULL if there is none. */
-static const char *needs_gpu(const struct ps_plan_req *q)
-{
-    if (on_gpu(&q->weights) || on_gpu(&q->kv) || on_gpu(&q->hidden))
-        return "--weights, --kv, --hidden, --percent: a share on a GPU";
-    return q->attention == PS_ATTENTION_GPU ? "--attention gpu" : NULL;
-}
-
 static int without(const struct ps_generate_args *a, const char *why, struct ps_detail *dt)
 {
-    const char *option = needs_gpu(&a->job.plan);
+    const char *option = ps_engine_needs_gpu(&a->job.plan);
     char text[600];
     if (option)
         return ps_fail(dt, -PS_EUSAGE,

@@ -319,7 +319,7 @@ def test_refused(t):
 
 def test_help_and_version(t):
     out = t.run("--help").out
-    for c in ("convert", "generate", "inspect", "doctor", "tokenize"):
+    for c in ("convert", "generate", "plan", "inspect", "doctor", "tokenize"):
         t.check(c in out, f"--help does not name {c}")
         h = t.run(c, "--help").out
         t.check(len(h) > 100, f"{c} --help is empty")

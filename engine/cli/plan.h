@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* penstock plan, in parts: what to plan for (plan_point.c), its figures in a table or as JSON (plan_figures.c, plan_text.c), and many
+ * points at once (plan_sweep.c). */
+#ifndef PS_CLI_PLAN_H
+#define PS_CLI_PLAN_H
+#include "engine/cli/engine_options.h"
+#include "engine/search/more.h"
+
+/* What is planned for: a job on a machine under some options. Each of a sweep's points has one of its own. */
+struct ps_point {
+    struct ps_engine_args engine;
+    struct ps_profile profile;
+    /* Of a job that is described: */
+    uint32_t prompt_len, gen_len;
+    uint64_t requests;
+    /* Of one that was read (n > 0), not owned: */
+    struct ps_job_stats stats;
+    struct ps_lengths lengths;
+};
+/* Sets an option of plan or a field of the profile by its name: 0, -PS_EUSAGE with what was expected, -ENOENT if there is none of that name. */
+int ps_point_set(struct ps_point *p, const char *name, char *value,
+                 struct ps_detail *dt) ps_must_check;
+/* Defaults that follow from the rest, and whether it can be: afterwards engine.plan is complete, and lengths are set. */
+int ps_point_complete(struct ps_point *p, const struct ps_packed *m,
+                      struct ps_detail *dt) ps_must_check;
+
+/* The figures of a plan: one table of them makes text, JSON and CSV. */
+enum ps_figure_kind { PS_FIG_COUNT, PS_FIG_SECONDS, PS_FIG_RATE, PS_FIG_BYTES, PS_FIG_PERCENT };
+struct ps_figure {
+    const char *key, *label;
+    enum ps_figure_kind kind;
+};
+enum { PS_FIGURES_MAX = 64 };
+struct ps_figures {
+    double v[PS_FIGURES_MAX]; /* NAN: not known, or there is none */
+    const char *limit;        /* what is busiest */
+    double limit_busy;        /* percent of the time */
+};
+const struct ps_figure *ps_figure_at(size_t i); /* NULL past the end */
+void ps_figures_of(const struct ps_point *p, const struct ps_planned *x, struct ps_figures *ret);
+
+/* What plan prints; *more may be NULL. */
+struct ps_plan_answer {
+    const struct ps_packed *model;
+    const struct ps_point *point;
+    const struct ps_planned *plans;
+    unsigned n;
+    const struct ps_more *more;
+};
+void ps_plan_print(const struct ps_plan_answer *a);
+int ps_plan_print_json(const struct ps_plan_answer *a) ps_must_check;
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a plan is made for: options, machine and job put together. */
+#include "engine/cli/plan.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static int count(const char *name, const char *value, uint64_t least, uint64_t most, uint64_t *ret,
+                 struct ps_detail *dt)
+{
+    uint64_t v = 0;
+    if (!ps_opt_u64(value, most, &v) || v < least)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "--%s %s: a whole number from %" PRIu64 " to %" PRIu64 " was expected", name,
+                       value, least, most);
+    *ret = v;
+    return 0;
+}
+
+static int job_value(struct ps_point *p, const char *name, const char *value, struct ps_detail *dt)
+{
+    uint64_t v = 0;
+    int r = -ENOENT;
+    if (!strcmp(name, "prompt-len")) {
+        r = count(name, value, 1, 1 << 20, &v, dt);
+        if (!r) p->prompt_len = (uint32_t) v;
+    } else if (!strcmp(name, "gen-len")) {
+        r = count(name, value, 0, 1 << 20, &v, dt);
+        if (!r) p->gen_len = (uint32_t) v;
+    } else if (!strcmp(name, "requests")) {
+        r = count(name, value, 1, 1000000000, &v, dt);
+        if (!r) p->requests = v;
+    }
+    return r;
+}
+
+int ps_point_set(struct ps_point *p, const char *name, char *value, struct ps_detail *dt)
+{
+    int r = job_value(p, name, value, dt);
+    if (!r && p->lengths.n)
+        return ps_fail(dt, -PS_EUSAGE, "--%s: --job says how long the requests are", name);
+    if (r == -ENOENT) r = ps_engine_set(&p->engine, name, value, dt);
+    if (r == -ENOENT && !strcmp(name, "hardware")) r = ps_profile_read(value, &p->profile, dt);
+    return r == -ENOENT ? ps_profile_set(&p->profile, name, value, dt) : r;
+}
+
+static void described_job(struct ps_point *p)
+{
+    p->stats = (struct ps_job_stats) { .requests = p->requests,
+                                       .prompt_tokens = p->requests * p->prompt_len,
+                                       .max_new_tokens = p->requests * p->gen_len,
+                                       .longest_prompt = p->prompt_len,
+                                       .longest_total = p->prompt_len + p->gen_len,
+                                       .most_banned = 1 };
+    p->lengths = (struct ps_lengths) { .n = p->requests,
+                                       .each_prompt = p->prompt_len,
+                                       .each_gen = p->gen_len };
+}
+
+/* What generate would take by default on a machine of which nothing else is in use. */
+static void default_memory(struct ps_point *p)
+{
+    struct ps_plan_req *q = &p->engine.plan;
+    const struct ps_profile *f = &p->profile;
+    if (q->host_mem == UINT64_MAX) q->host_mem = f->host_mem / 10 * 8;
+    if (q->disk_space == UINT64_MAX) q->disk_space = f->disk_space / 10 * 9;
+    q->gpu = (struct ps_plan_gpu) { p->engine.gpu_mem, f->sm };
+    if (!f->gpu_mem)
+        q->gpu.mem_bytes = 0;
+    else if (p->engine.gpu_mem == UINT64_MAX)
+        q->gpu.mem_bytes = f->gpu_mem - f->gpu_mem / 20;
+    q->pin_max = f->pin_max;
+}
+
+int ps_point_complete(struct ps_point *p, const struct ps_packed *m, struct ps_detail *dt)
+{
+    struct ps_plan_req *q = &p->engine.plan;
+    if (!p->lengths.n) described_job(p);
+    if (p->stats.longest_total > m->shape.positions)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "--prompt-len %u and --gen-len %u: %s has %u positions, so together at most "
+                       "that many were expected",
+                       p->prompt_len, p->gen_len, m->shape.name, m->shape.positions);
+    default_memory(p);
+    const char *option = q->gpu.mem_bytes ? NULL : ps_engine_needs_gpu(q);
+    if (option)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "%s, and there is no GPU (the profile has none, or --gpu-mem 0 forbids it)",
+                       option);
+    if (!q->threads) q->threads = p->profile.threads ? p->profile.threads : p->profile.cores;
+    if (!q->threads) q->threads = 1;
+    p->profile.threads = q->threads;
+    q->model = m;
+    q->job = p->stats;
+    ps_search_rates(&p->profile, q);
+    return 0;
+}

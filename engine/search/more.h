@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a little more of something would bring: finite differences of the search, so that another plan is taken where that pays. */
+#ifndef PS_MORE_H
+#define PS_MORE_H
+#include "engine/search/search.h"
+#include "offload/profile_set.h"
+
+enum {
+    PS_MORE_GPU_MEM, /* 1 GiB */
+    PS_MORE_HOST_MEM,
+    PS_MORE_RATE, /* and enum ps_rate_of: 10 % */
+    PS_MORE__COUNT = PS_MORE_RATE + PS_RATE__COUNT
+};
+struct ps_more {
+    double total_s[PS_MORE__COUNT]; /* of the job; 0: the machine has none of it */
+};
+
+/* `best` is ps_search()'s first. */
+int ps_search_more(const struct ps_plan_req *req, const struct ps_profile *p,
+                   const struct ps_lengths *lengths, const struct ps_schedule *schedule,
+                   const volatile int *stop, const struct ps_planned *best, struct ps_more *ret,
+                   struct ps_detail *dt) ps_must_check;
+#endif

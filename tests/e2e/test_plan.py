@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock plan: what it says of a machine that is only described."""
+import json, os
+
+from harness import TOP, cases, smoke
+
+SOURCE = "made up for a test"
+
+
+def figure(value, unit):
+    return {"value": value, "unit": unit, "source": SOURCE}
+
+
+def profile(t, name="machine.json", gpu=True, price=None, **change):
+    """A flat profile; change: {"disk.read": figure or None}."""
+    p = {"name": "a machine", "host": {"mem": figure(64, "GiB"), "cores": figure(8, "cores"), "read": figure(40, "GB/s"), "flops": figure(0.8, "TFLOP/s")},
+         "disk": {"space": figure(500, "GB"), "read": figure(2, "GB/s"), "write": figure(1, "GB/s")}}
+    if gpu:
+        p["gpu"] = {"name": "a GPU", "sm": figure(75, "sm"), "mem": figure(12, "GiB"), "read": figure(250, "GB/s"), "flops": figure(20, "TFLOP/s")}
+        p["links"] = {"h2d": figure(12, "GB/s"), "d2h": figure(11, "GB/s")}
+    if price:
+        p["price"] = figure(price, "USD/h")
+    for path, v in change.items():
+        section, key = path.split(".")
+        p[section][key] = v
+    return t.write(name, json.dumps(p))
+
+
+def config(name):
+    return os.path.join(TOP, "configs", "models", name + ".json")
+
+
+JOB = ["--prompt-len", "100", "--gen-len", "20", "--requests", "60"]
+
+
+def plan(t, *args, model="opt-1.3b", hardware=None, **how):
+    return t.run("plan", config(model), "--hardware", hardware or profile(t), *JOB, *args, **how)
+
+
+def plan_json(t, *args, **how):
+    return json.loads(plan(t, "--json", *args, **how).out)
+
+
+@smoke
+@cases(gpu=True, cpu=False)
+def test_figures(t, gpu):
+    """The figures agree with each other, and with what was asked for."""
+    a = plan_json(t, "--top", "4", hardware=profile(t, gpu=gpu, price=0.5))
+    t.check(a["job"] == {"requests": 60, "prompt_tokens": 6000, "generated_tokens": 1200}, f"job {a['job']}")
+    t.check(1 <= len(a["plans"]) <= 4, f"{len(a['plans'])} plans")
+    totals = [p["total_s"] for p in a["plans"]]
+    t.check(totals == sorted(totals), f"not in order: {totals}")
+    for p in a["plans"]:
+        t.check(abs(p["tokens_per_s"] * p["total_s"] - 1200) < 1e-6 * 1200, "rate and time do not agree")
+        t.check(abs(p["prefill_s"] + p["decode_s"] - p["total_s"]) < 1e-6 * p["total_s"], "prompts and generation are not all")
+        t.check(abs(p["tokens_per_usd"] - p["tokens_per_s"] * 3600 / 0.5) < 1e-6 * p["tokens_per_usd"], "price")
+        t.check(p["host_bytes"] <= a["allowed"]["host_bytes"], "more host memory than allowed")
+        for what in ("weights", "kv", "hidden"):
+            parts = [p[f"{what}_{tier}"] or 0 for tier in ("gpu", "host", "disk")]
+            t.check(abs(sum(parts) - 100) < 1e-6, f"{what} adds up to {sum(parts)}")
+        busy = {k: v for k, v in p.items() if k.endswith("_busy") and k != "limit_busy" and v is not None}
+        t.check(all(0 <= v <= 100 for v in busy.values()) and max(busy.values()) == p["limit_busy"], f"busy {busy}")
+        if gpu:
+            t.check(p["gpu_bytes"] <= a["allowed"]["gpu_bytes"], "more of the GPU than allowed")
+        else:
+            t.check(p["gpu_bytes"] is None and p["h2d_bytes_per_token"] is None, "a GPU's figures without one")
+    gains = {m["what"]: m["gain"] for m in a["more"]}
+    t.check(("gpu.mem" in gains) == gpu and "disk.read" in gains and "host.flops" in gains, f"more of {list(gains)}")
+    t.check(all(g > -1e-9 for g in gains.values()), f"more is slower: {gains}")
+    t.check(a["hardware"]["measured"] is False and a["outside"] is None, "measured, outside")
+
+
+def test_text(t):
+    """The table says the same as the JSON."""
+    h = profile(t)
+    a = plan_json(t, "--top", "2", hardware=h)
+    r = plan(t, "--top", "2", hardware=h)
+    for words in (f"{a['plans'][0]['tokens_per_s']:.0f}", "GPU memory", "limited by", "10 % faster: disk reads", "1 GiB of host memory", "not measured"):
+        t.check(words in r.out, f"{words!r} is not in\n{r.out}")
+
+
+def test_options_count(t):
+    """What is fixed by an option is so in every plan."""
+    a = plan_json(t, "--gpu-batch-size", "5", "--num-gpu-batches", "3", "--prefill-tokens", "700", "--prefetch", "2", "--kv", "gpu:0,host:100,disk:0",
+                  "--weights", "gpu:20,host:60,disk:20", "--attention", "host", "--kv-policy", "h2o", "--kv-budget", "25%", "--host-mem", "20G", "--gpu-mem", "4G")
+    t.check(a["kv"]["policy"] == "h2o" and a["allowed"]["host_bytes"] == 20 << 30 and a["allowed"]["gpu_bytes"] == 4 << 30, "policy, memory")
+    for p in a["plans"]:
+        t.check((p["gpu_batch_size"], p["num_gpu_batches"], p["prefill_tokens"], p["prefetch"], p["kv_entries"]) == (5, 3, 700, 2, 30), f"{p}")
+        t.check(p["kv_host"] == 100 and p["attention_host"] == 100 and abs(p["weights_gpu"] - 20) < 2, f"{p}")
+
+
+def test_job(t):
+    """A file of requests: its own lengths, token ids where there is no tokenizer."""
+    t.write("ids.jsonl", "".join(json.dumps({"prompt": list(range(4, 14 + 3 * i)), "max_tokens": 5 + i}) + "\n" for i in range(30)))
+    h = profile(t, gpu=False)
+    a = json.loads(t.run("plan", config("opt-125m"), "--hardware", h, "--job", "ids.jsonl", "--json").out)
+    want = {"requests": 30, "prompt_tokens": sum(10 + 3 * i for i in range(30)), "generated_tokens": sum(5 + i for i in range(30))}
+    t.check(a["job"] == want, f"{a['job']}, {want} is what it asks for")
+    t.write("text.jsonl", '{"prompt": "in words"}\n')
+    t.run("plan", config("opt-125m"), "--hardware", h, "--job", "text.jsonl", rc=1).says("token ids", "text.jsonl")
+    t.write("mixed.jsonl", '{"prompt": "in words"}\n{"prompt": [5, 6, 7]}\n')
+    r = t.run("plan", config("opt-125m"), "--hardware", h, "--job", "mixed.jsonl", "--json")
+    r.says("1 of 2", "token ids")
+    t.check(json.loads(r.out)["job"]["requests"] == 1, "the line in error counts")
+    m = t.model("pre-f16")
+    a = json.loads(t.run("plan", m, "--hardware", h, "--job", "ids.jsonl", "--limit", "3", "--json").out)
+    t.check(a["job"]["requests"] == 3, "--limit")
+
+
+def test_does_not_fit(t):
+    """Exit 4 with the table of what it takes."""
+    plan(t, "--host-mem", "10M", rc=4, model="opt-6.7b").says("--host-mem", "KV", "It fits with")
+    plan(t, "--gpu-mem", "20M", "--weights", "gpu:100", rc=4).says("--gpu-mem")
+
+
+BAD = {
+    "no hardware file": (["--hardware", "nowhere.json"], "nowhere.json", 1),
+    "prompt-len": (["--prompt-len", "0"], "--prompt-len 0: a whole number from 1", 2),
+    "gen-len": (["--gen-len", "x"], "--gen-len x", 2),
+    "requests": (["--requests", "1.5"], "--requests 1.5", 2),
+    "too long": (["--prompt-len", "2040", "--gen-len", "20"], "positions", 2),
+    "top": (["--top", "9"], "--top 9: a whole number from 1 to 8", 2),
+    "dtype": (["--dtype", "f12"], "--dtype f12: f16 or bf16 or f32", 2),
+    "host-mem": (["--host-mem", "lots"], "--host-mem lots: a size", 2),
+    "kv-policy": (["--kv-policy", "magic"], "--kv-policy magic", 2),
+    "kv-budget": (["--kv-budget", "-3"], "--kv-budget -3", 2),
+    "text": (["--text"], "--job", 2),
+    "job": (["--job", "nowhere.jsonl"], "nowhere.jsonl", 1),
+    "output": (["-o", "x.csv"], "sweep", 2),
+    "format": (["--format", "csv"], "sweep", 2),
+    "max-tokens": (["--max-tokens", "-1"], "--max-tokens -1", 2),
+    "limit": (["--limit", "some"], "--limit some", 2),
+}
+
+
+@cases(**BAD)
+def test_bad(t, case):
+    args, words, rc = case
+    hw = [] if "--hardware" in args else ["--hardware", profile(t)]
+    r = t.run("plan", config("opt-1.3b"), *hw, *args, rc=rc)
+    r.says(words)
+    t.check(not r.out, "something was printed")
+
+
+def test_bad_machine(t):
+    """A share on a GPU, and attention there, where there is none."""
+    h = profile(t, gpu=False)
+    plan(t, "--weights", "gpu:50,host:50", hardware=h, rc=2).says("GPU", "--weights")
+    plan(t, "--attention", "gpu", hardware=h, rc=2).says("--attention gpu")
+    plan(t, "--attention", "gpu", "--gpu-mem", "0", rc=2).says("--attention gpu")
+    plan(t, hardware=profile(t, "bad.json", **{"disk.read": figure(-2, "GB/s")}), rc=1).says("disk.read")
+    t.run("plan", "nowhere", "--hardware", h, rc=1).says("nowhere")
+    t.run("plan", "--hardware", h, rc=2).says("MODEL")
