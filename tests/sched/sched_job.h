@@ -21,7 +21,7 @@ struct sj {
     struct sj_seq seq[SJ_SEQS];
     uint32_t n_seqs, at, stop_after; /* sweeps; 0 = never */
     uint32_t sweeps;
-    bool verify_always;
+    bool verify_always, no_dump; /* nothing is told of what KV slabs hold at the end */
     int (*device)(const struct ps_dev_cfg *cfg, struct ps_dev **ret); /* NULL = the cpu's */
     int (*skip)(void *ud, const struct ps_sweep_shape *shape);
     void (*seen)(void); /* called in every callback; may be NULL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler on a tiny model: the same bits for every placement and block shape, the same bytes moved on `sim` as on `cpu`,
+/* The scheduler on a tiny model: the same bits for every placement and block shape,
  * times that pencil and paper give, and every fault met with an error or the right answer. */
 #include "engine/base/ps_mem.h"
 #include "engine/plan/layout.h"
@@ -54,39 +54,6 @@ static void placements(bool norm_before)
 
 static void placements_change_no_bit(void **state) { placements(true); }
 static void placements_change_no_bit_post_norm(void **state) { placements(false); }
-
-/* The simulated run submits the same moves: bytes by queue and kind are equal. */
-static void sim_moves_the_same_bytes(void **state)
-{
-    static struct sj real, sim;
-    struct ps_detail dt = { "" };
-    const struct ps_profile machine = { .disk_read.alone = 1e9,
-                                        .disk_write.alone = 1e9,
-                                        .host.flops = 1e9 };
-    const struct ps_sim_cfg on_sim = { .profile = &machine };
-    sj_open(&real, true);
-    for (uint32_t i = 0; i < real.n_seqs;
-         i++) { /* sim's tokens are all 0: lengths must not depend on them */
-        static const int32_t never[] = { 13 };
-        real.seq[i].seq.banned = never;
-        real.seq[i].seq.n_banned = 1;
-        real.seq[i].seq.min_tokens = SJ_LEN;
-    }
-    for (size_t p = 0; p < PS_ARRAY_LEN(policies); p++)
-        for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++) {
-            struct ps_plan_req q = sj_req(&real, policies[p]);
-            apply(&q, &shapes[i]);
-            assert_ok_dt(sj_run(&real, &q, NULL, &dt), &dt);
-            sim = real;
-            assert_ok_dt(sj_run(&sim, &q, &on_sim, &dt), &dt);
-            assert_int_equal(real.run.sweeps, sim.run.sweeps);
-            assert_int_equal(real.run.generated_tokens, sim.run.generated_tokens);
-            assert_int_equal(real.run.evictions, sim.run.evictions);
-            assert_memory_equal(real.run.dev.bytes, sim.run.dev.bytes, sizeof sim.run.dev.bytes);
-            assert_memory_equal(real.run.dev.tasks, sim.run.dev.tasks, sizeof sim.run.dev.tasks);
-        }
-    sj_close(&real);
-}
 
 /* One link slow, everything else free: the run takes that link's bytes, or flops, and hardly more. */
 static void sim_is_bound_by_its_slowest_link(void **state)
@@ -309,7 +276,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placements_change_no_bit),
         cmocka_unit_test(placements_change_no_bit_post_norm),
-        cmocka_unit_test(sim_moves_the_same_bytes),
         cmocka_unit_test(sim_is_bound_by_its_slowest_link),
         cmocka_unit_test(faults),
         cmocka_unit_test(allocations),
