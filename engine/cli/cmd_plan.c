@@ -2,8 +2,7 @@
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
-#include "engine/cli/plan.h"
-#include "engine/cli/plan_args.h"
+#include "engine/cli/plan_sweep.h"
 #include "engine/job/lengths_of.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -150,7 +149,7 @@ int ps_cmd_plan(int argc, char **argv)
     if (!r) r = open_model(&a, &m, &dt);
     if (!r && a.job) r = read_job(&a, m, p, &dt);
     if (a.job) lengths = p->lengths;
-    if (!r) r = plan(&a, p, m, &dt);
+    if (!r) r = a.n_sweep ? ps_plan_sweep(&a, p, m, &dt) : plan(&a, p, m, &dt);
     ps_lengths_done(&lengths);
     return r < 0 ? ps_say_error(r, &dt) : PS_EXIT_OK;
 }

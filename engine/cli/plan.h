@@ -37,6 +37,8 @@ struct ps_figures {
     double limit_busy;        /* percent of the time */
 };
 const struct ps_figure *ps_figure_at(size_t i); /* NULL past the end */
+/* A figure in JSON: null where it is not known. */
+json_t *ps_figure_json(double v);
 void ps_figures_of(const struct ps_point *p, const struct ps_planned *x, struct ps_figures *ret);
 
 /* What plan prints; *more may be NULL. */

@@ -102,7 +102,6 @@ static void job_value(struct argp_state *st, int key, char *arg, struct ps_plan_
 static void check(struct argp_state *st, const struct ps_plan_args *a)
 {
     if (!a->model) argp_error(st, "MODEL is expected");
-    if (a->n_sweep) argp_error(st, "--sweep: not there yet");
     if (!a->job && a->text) argp_error(st, "--text says how to read --job, which is not given");
     if (a->output && !a->n_sweep) argp_error(st, "-o: only a sweep's table goes to a file");
     if (a->format && !a->n_sweep) argp_error(st, "--format: only a sweep's table has one");
@@ -141,6 +140,14 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     return 0;
 }
 
+/* As it was typed, for whoever finds the table. */
+static void join(int argc, char **argv, char *ret, size_t cap)
+{
+    size_t n = 0;
+    for (int i = 0; i < argc && n < cap; i++)
+        n += (size_t) snprintf(ret + n, cap - n, "%s%s", i ? " " : "", argv[i]);
+}
+
 void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret)
 {
     static const struct argp_child children[] = { { .argp = &ps_engine_argp }, { 0 } };
@@ -163,6 +170,7 @@ void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret)
     ret->point.prompt_len = 512;
     ret->point.gen_len = 32;
     ret->point.requests = 1000;
+    join(argc, argv, ret->command, sizeof ret->command);
     ps_engine_join(&argc, argv);
     (void) argp_parse(&argp, argc, argv, 0, NULL, ret);
 }

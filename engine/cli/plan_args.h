@@ -17,6 +17,7 @@ struct ps_plan_args {
     struct ps_point point;
     const char *sweep[PS_SWEEPS_MAX];
     unsigned n_sweep;
+    char command[1024];
 };
 /* Ends the process with 2 (and a message) for what it cannot read. */
 void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret);

@@ -61,6 +61,12 @@ static const struct ps_figure figures[] = {
 
 const struct ps_figure *ps_figure_at(size_t i) { return i < F__COUNT ? &figures[i] : NULL; }
 
+json_t *ps_figure_json(double v)
+{
+    if (isnan(v)) return json_null();
+    return v == floor(v) && fabs(v) < 0x1p53 ? json_integer((json_int_t) v) : json_real(v);
+}
+
 static void shares(const uint64_t b[PS_TIER__COUNT], bool gpu, double *ret)
 {
     const double all = (double) b[0] + (double) b[1] + (double) b[2];

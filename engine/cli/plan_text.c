@@ -143,12 +143,6 @@ void ps_plan_print(const struct ps_plan_answer *a)
     if (outside(a)) (void) printf("\nOutside of what was probed: %s\n", outside(a));
 }
 
-static json_t *number(double v)
-{
-    if (isnan(v)) return json_null();
-    return v == floor(v) && fabs(v) < 0x1p53 ? json_integer((json_int_t) v) : json_real(v);
-}
-
 static json_t *plan_json(const struct ps_point *p, const struct ps_planned *x)
 {
     struct ps_figures f;
@@ -156,7 +150,7 @@ static json_t *plan_json(const struct ps_point *p, const struct ps_planned *x)
     int r = j ? 0 : -1;
     ps_figures_of(p, x, &f);
     for (size_t i = 0; !r && ps_figure_at(i); i++)
-        r = json_object_set_new(j, ps_figure_at(i)->key, number(f.v[i]));
+        r = json_object_set_new(j, ps_figure_at(i)->key, ps_figure_json(f.v[i]));
     if (!r) r = json_object_set_new(j, "limit", json_string(f.limit));
     if (!r) r = json_object_set_new(j, "limit_busy", json_real(f.limit_busy));
     if (!r) return j;

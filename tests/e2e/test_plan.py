@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """penstock plan: what it says of a machine that is only described."""
-import json, os
+import csv, io, json, os, signal, time
 
-from harness import TOP, cases, smoke
+from harness import TOP, cases, smoke, threads
 
 SOURCE = "made up for a test"
 
@@ -151,3 +151,86 @@ def test_bad_machine(t):
     plan(t, hardware=profile(t, "bad.json", **{"disk.read": figure(-2, "GB/s")}), rc=1).says("disk.read")
     t.run("plan", "nowhere", "--hardware", h, rc=1).says("nowhere")
     t.run("plan", "--hardware", h, rc=2).says("MODEL")
+
+
+# ---- sweeps
+
+SWEEP = ["--sweep", "host-mem=1G:4G:x2", "--sweep", "kv-budget=10%,50%", "--kv-policy", "h2o"]
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@threads
+def test_sweep(t):
+    """Every point in order, on stdout and in files of both kinds; as good as planned alone."""
+    h = profile(t)
+    r = rows(plan(t, *SWEEP, hardware=h).out)
+    t.eq([(x["host-mem"], x["kv-budget"]) for x in r], [(m, b) for m in ("1G", "2G", "4G") for b in ("10%", "50%")], "points")
+    t.check(all(float(x["tokens_per_s"]) > 0 and not x["reason"] for x in r), "a point without figures")
+    plan(t, *SWEEP, "-o", "s.csv", hardware=h)
+    t.eq(rows(t.read("s.csv").decode()), r, "the file's rows")
+    plan(t, *SWEEP, "-o", "s.json", hardware=h)
+    doc = json.loads(t.read("s.json"))
+    t.check("--sweep" in doc["command"] and doc["model"] == "opt-1.3b", "model and command")
+    t.eq([p["limit"] for p in doc["points"]], [x["limit"] for x in r], "limits in JSON")
+    out = plan(t, *SWEEP, "--format", "json", hardware=h).out
+    t.eq(json.loads(out)["points"], doc["points"], "stdout's points")
+    a = plan_json(t, "--host-mem", "2G", "--kv-budget", "50%", "--kv-policy", "h2o", hardware=h)
+    t.check(a["plans"][0]["total_s"] <= float(r[3]["total_s"]) * 1.02, "the sweep's plan is better than the plan alone")
+    t.check(float(r[3]["total_s"]) <= a["plans"][0]["total_s"] * 1.02, "the plan alone is better than the sweep's")
+
+
+def test_sweep_fields(t):
+    """Fields of the profile, machines and lengths as axes; values with commas in them."""
+    h, other = profile(t, gpu=False), profile(t, "other.json", gpu=False, **{"host.flops": figure(1.6, "TFLOP/s")})
+    r = rows(plan(t, "--sweep", "host.flops=400GFLOP/s:1600GFLOP/s:x2", hardware=h).out)
+    s = [float(x["total_s"]) for x in r]
+    t.check(s[0] > s[1] > s[2], f"more arithmetic, no less time: {s}")
+    both = [float(x["total_s"]) for x in rows(plan(t, "--sweep", f"hardware={h},{other}", hardware=h).out)]
+    t.near(both[1] / s[2], 1, 1e-9, "the other machine")
+    r = rows(plan(t, "--sweep", "weights=host:100;host:60,disk:40", "--sweep", "gen-len=5:15:+5", hardware=h).out)
+    t.eq([x["weights"] for x in r], ["host:100"] * 3 + ["host:60,disk:40"] * 3, "shares")
+    t.check([x["gen-len"] for x in r[:3]] == ["5", "10", "15"] and abs(float(r[3]["weights_disk"]) - 40) < 2, "lengths, shares")
+
+
+def test_sweep_refused_points(t):
+    """What does not fit, or cannot be, is a row with its reason."""
+    r = rows(plan(t, "--sweep", "host-mem=10M,4G", hardware=profile(t, gpu=False)).out)
+    t.check("--host-mem" in r[0]["reason"] and not r[0]["tokens_per_s"] and r[1]["tokens_per_s"] and not r[1]["reason"], f"{r}")
+    r = rows(plan(t, "--sweep", "prompt-len=100,5000", hardware=profile(t)).out)
+    t.check("positions" in r[1]["reason"] and not r[0]["reason"], f"{r}")
+
+
+BAD_SWEEPS = {
+    "no name": ("32G:64G:x2", "NAME=VALUES"), "no values": ("host-mem=", "NAME=VALUES"), "unknown": ("colour=red", "colour"),
+    "falling": ("host-mem=64G:32G:x2", "a range as"), "no factor": ("host-mem=1G:2G:x1", "a range as"), "no step": ("prompt-len=1:9:+0", "a range as"),
+    "two units": ("host-mem=512M:2G:x2", "a range as"), "two parts": ("host-mem=1G:2G", "--host-mem 1G:2G: a size"), "empty": ("kv-budget=10%,,20%", "empty"),
+    "bad value": ("kv-budget=10%,many", "--kv-budget many"), "no unit": ("disk.read=3", "with its unit"), "wrong unit": ("disk.read=3GB", "with its unit"),
+    "no GPU": ("gpu.read=100GB/s", "no GPU"), "no file": ("hardware=nowhere.json", "nowhere.json"), "too many": ("requests=1:1000000:+1", "at most 100000 points"),
+    "with --job": ("gen-len=1:3:+1", "--job"), "absurd": ("disk.read=1B/s", "from 1000"),
+}
+
+
+@cases(**BAD_SWEEPS)
+def test_bad_sweep(t, case):
+    arg, words = case
+    t.write("ids.jsonl", '{"prompt": [5, 6]}\n')
+    job = ["--job", "ids.jsonl"] if words == "--job" else []
+    r = t.run("plan", config("opt-125m"), "--hardware", profile(t, gpu=False), *job, "--sweep", arg, "-o", "out.csv", rc=(1, 2))
+    r.says("--sweep", words)
+    t.check(not r.out and not t.exists("out.csv") and not t.exists("out.csv.tmp"), "something was written")
+
+
+def test_sweep_interrupted(t):
+    """Ctrl-C leaves no file."""
+    t.write("out.csv", "what was there")
+    p = t.start("plan", config("opt-30b"), "--hardware", profile(t), "--requests", "400", "--sweep", "host-mem=8G:64G:+0.1", "-o", "out.csv")
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    r = t.finish(p)
+    t.check(r.rc == 130, f"exit {r.rc}: {r.err}")
+    t.check(t.read("out.csv") == b"what was there" and not t.exists("out.csv.tmp"), "a file of an interrupted sweep")
+    p = t.run("plan", config("opt-125m"), "--hardware", profile(t), *JOB, "--sweep", "gen-len=1:2:+1", "-o", "no/folder/out.csv", rc=1)
+    p.says("no/folder/out.csv")

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a sweep: a few threads take the points in turn; the table is written when all are there. */
+#include "engine/cli/plan_sweep.h"
+#include "engine/base/ps_file.h"
+#include "engine/base/ps_mem.h"
+#include "offload/machine.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+struct run {
+    const struct ps_packed *model;
+    const struct ps_point *base;
+    struct ps_sweep *s;
+    pthread_mutex_t lock; /* of what follows, and of stderr */
+    size_t next, done;
+    uint64_t told_ns;
+    int err;
+    struct ps_detail dt;
+};
+
+/* The point of a row, or the first value that cannot be. */
+static int point_at(const struct run *x, size_t row, struct ps_point *ret, struct ps_detail *dt)
+{
+    *ret = *x->base;
+    for (unsigned a = 0; a < x->s->n_axes; a++) {
+        const struct ps_axis *ax = &x->s->axis[a];
+        char *v = ps_sweep_value(x->s, a, row);
+        int r = ps_point_set(ret, ax->name, v, dt);
+        if (r == -ENOENT && !dt->text[0])
+            return ps_fail(dt, -PS_EUSAGE,
+                           "--sweep %s: there is no such option of plan, or field of a profile "
+                           "(as disk.read, gpu.mem)",
+                           ax->name);
+        if (r < 0) return ps_fail_in(dt, r, "--sweep %s", ax->name);
+    }
+    return 0;
+}
+
+static int plan_row(const struct run *x, struct ps_point *p, struct ps_sweep_row *row,
+                    struct ps_detail *dt)
+{
+    struct ps_planned one;
+    unsigned n = 0;
+    int r = ps_point_complete(p, x->model, dt);
+    if (!r)
+        r = ps_search(&p->engine.plan, &p->profile, &p->lengths, NULL, 1, ps_signals_count(), &one,
+                      &n, NULL, dt);
+    if (r == -PS_EBUDGET || r == -PS_EUSAGE) {
+        row->reason = ps_concat(dt->text, "", "");
+        return row->reason ? 0 : -ENOMEM;
+    }
+    if (r < 0) return r;
+    ps_figures_of(p, &one, &row->figures);
+    row->planned = true;
+    ps_plan_done(&one.plan);
+    return 0;
+}
+
+static void tell(struct run *x)
+{
+    const bool tty = isatty(STDERR_FILENO);
+    const uint64_t now = ps_now_ns(), pause = tty ? 200000000 : UINT64_C(10000000000);
+    char text[64];
+    if (now - x->told_ns < pause) return;
+    x->told_ns = now;
+    (void) snprintf(text, sizeof text, "planning: %zu of %zu points", x->done, x->s->n_rows);
+    if (tty)
+        ps_progress_line(text);
+    else
+        ps_say("%s", text);
+}
+
+/* The next row for a thread; false when there is none, or something failed. */
+static bool take(struct run *x, size_t *ret)
+{
+    (void) pthread_mutex_lock(&x->lock);
+    const bool more = x->next < x->s->n_rows && !x->err && !*ps_signals_count();
+    if (more) *ret = x->next++;
+    (void) pthread_mutex_unlock(&x->lock);
+    return more;
+}
+
+static void *work(void *ud)
+{
+    struct run *x = ud;
+    size_t row;
+    while (take(x, &row)) {
+        struct ps_detail dt = { "" };
+        struct ps_point p;
+        int r = point_at(x, row, &p, &dt);
+        if (!r) r = plan_row(x, &p, &x->s->rows[row], &dt);
+        (void) pthread_mutex_lock(&x->lock);
+        if (r < 0 && !x->err) {
+            x->err = r;
+            x->dt = dt;
+        }
+        x->done++;
+        tell(x);
+        (void) pthread_mutex_unlock(&x->lock);
+    }
+    return NULL;
+}
+
+static int run_threads(struct run *x, struct ps_detail *dt)
+{
+    enum { THREADS_MAX = 64 };
+    struct ps_machine machine;
+    pthread_t t[THREADS_MAX];
+    unsigned n = 0;
+    ps_machine_read("", &machine);
+    x->told_ns = ps_now_ns();
+    while (n + 1 < machine.cpus && n < THREADS_MAX && n + 1 < x->s->n_rows)
+        if (pthread_create(&t[n], NULL, work, x)) /* fewer will do */
+            break;
+        else
+            n++;
+    (void) work(x);
+    while (n) (void) pthread_join(t[--n], NULL);
+    ps_progress_end();
+    if (!x->err && *ps_signals_count()) return -ECANCELED;
+    *dt = x->dt;
+    return x->err;
+}
+
+/* Under its name only when it is complete. */
+static int write_file(const char *path, const char *text, struct ps_detail *dt)
+{
+    ps_auto_free char *tmp = ps_concat(path, "", ".tmp");
+    if (!tmp) return -ENOMEM;
+    ps_auto_close int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int r = fd < 0 ? -errno : ps_pwrite_all(fd, text, strlen(text), 0);
+    if (!r && fsync(fd) < 0) r = -errno;
+    if (!r && rename(tmp, path) < 0) r = -errno;
+    if (!r) r = ps_sync_beside(path);
+    if (r < 0 && fd >= 0) (void) unlink(tmp);
+    return r < 0 ? ps_fail(dt, r, "-o %s: cannot be written: %s", path, ps_err_str(r)) : 0;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+static int write_out(const struct ps_plan_args *a, const struct ps_packed *m,
+                     const struct ps_sweep *s, struct ps_detail *dt)
+{
+    const bool json =
+        a->format ? !strcmp(a->format, "json") : a->output && ends_with(a->output, ".json");
+    ps_auto_free char *text = NULL;
+    int r = ps_sweep_text(s, json, m->shape.name, a->command, &text);
+    if (r < 0) return r;
+    if (a->output) return write_file(a->output, text, dt);
+    return fputs(text, stdout) == EOF ? -EIO : 0;
+}
+
+/* Every value is tried before any is planned for: the first row has a value of each axis, so one more row for each other value is enough. */
+static int check_values(struct run *x, struct ps_detail *dt)
+{
+    size_t step = 1;
+    int r = 0;
+    for (unsigned a = x->s->n_axes; a-- > 0;) {
+        for (size_t i = 0; !r && i < x->s->axis[a].n; i++) {
+            struct ps_point p;
+            r = point_at(x, i * step, &p, dt);
+        }
+        step *= x->s->axis[a].n;
+    }
+    return r;
+}
+
+static int axes(const struct ps_plan_args *a, struct ps_sweep *s, struct ps_detail *dt)
+{
+    s->n_rows = 1;
+    for (; s->n_axes < a->n_sweep; s->n_axes++) {
+        struct ps_axis *x = &s->axis[s->n_axes];
+        int r = ps_axis_parse(a->sweep[s->n_axes], x, dt);
+        if (r < 0) return r;
+        s->n_rows *= x->n;
+        if (s->n_rows > PS_SWEEP_POINTS_MAX)
+            return ps_fail(dt, -PS_EUSAGE, "--sweep: at most %d points were expected",
+                           PS_SWEEP_POINTS_MAX);
+    }
+    s->rows = ps_calloc(s->n_rows, sizeof *s->rows);
+    return s->rows ? 0 : -ENOMEM;
+}
+
+int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const struct ps_packed *m,
+                  struct ps_detail *dt)
+{
+    struct ps_sweep s = { 0 };
+    struct run x = { .model = m, .base = p, .s = &s };
+    (void) pthread_mutex_init(&x.lock, NULL);
+    int r = axes(a, &s, dt);
+    if (!r) r = check_values(&x, dt);
+    if (!r) r = run_threads(&x, dt);
+    if (!r) r = write_out(a, m, &s, dt);
+    for (size_t i = 0; s.rows && i < s.n_rows; i++) free(s.rows[i].reason);
+    free(s.rows);
+    for (unsigned i = 0; i < PS_SWEEPS_MAX; i++) ps_axis_done(&s.axis[i]);
+    (void) pthread_mutex_destroy(&x.lock);
+    return r;
+}
