@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The throughput tables of the FlexGen and H2O papers, published beside predicted.
 
-    papers.py [--out bench/results/papers]
+    papers.py [--penstock build/penstock] [--hardware configs/hardware/t4-gcp.json] [--requests 2048] [--out bench/results/papers]
 
 Nothing here runs a model, and nothing needs a GPU: every figure that is not quoted from a paper is computed.
 
   (a) FlexGen's own schedule, by FlexGen's own cost model and the constants that its authors fitted on their T4 machine: equations and constants of
       experimental/cost_model.py, FlexLLMGen 004ffef; policies of their benchmark suites. H2O's fork is the same with fewer KV entries.
+  (b) Penstock: `penstock plan` for the same machine, which runs Penstock's scheduler on a virtual clock, with as many KV entries. Left out without --penstock.
 
 Writes OUT.md and OUT.json.
 """
-import argparse, dataclasses, json, math, os, shlex, sys
+import argparse, dataclasses, json, math, os, shlex, subprocess, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GIB, T = 1 << 30, 1e12
@@ -188,15 +189,86 @@ def text_a(rows):
     return out
 
 
+# ---------------------------------------------------------------- (b) Penstock's planner
+
+UNITS = {"GB/s": 1e9, "GiB/s": GIB, "TB/s": T, "GFLOP/s": 1e9, "TFLOP/s": T}
+
+
+def figure(hardware, path):
+    v = hardware
+    for key in path.split("."):
+        v = v[key]
+    return v["value"] * UNITS[v["unit"]]
+
+
+def floor(hw, plan, model, prompt, gen):
+    """-> tokens/s that no schedule of this plan can pass, and what sets it: bytes of each link over its rate, flops over the GPU's."""
+    layers, h1, h2 = shape(model)
+    vocab = json.load(open(os.path.join(TOP, "configs/models", model + ".json")))["vocab_size"]
+    flops = layers * ((8 * h1 ** 2 + 4 * h1 * h2) * (prompt + gen) + 2 * h1 * prompt ** 2) + 2 * vocab * h1 * gen
+    s = {"GPU's arithmetic": flops / gen / figure(hw, "gpu.flops"), "GPU's memory": plan["hbm_bytes_per_token"] / figure(hw, "gpu.read"),
+         "host's memory": plan["dram_bytes_per_token"] / figure(hw, "host.read"), "copies to the GPU": plan["h2d_bytes_per_token"] / figure(hw, "links.h2d"),
+         "copies from it": plan["d2h_bytes_per_token"] / figure(hw, "links.d2h"), "disk reads": plan["disk_read_bytes_per_token"] / figure(hw, "disk.read"),
+         "disk writes": plan["disk_write_bytes_per_token"] / figure(hw, "disk.write")}
+    most = max(s, key=s.get)
+    return 1 / s[most], most
+
+
+def part_b(a):
+    hw = json.load(open(a.hardware))
+    best, out = {}, []
+    for r in ROWS:                      # the best published figure of each job
+        key = r.model, r.prompt, r.gen, r.kept
+        if key not in best or r.published > best[key].published:
+            best[key] = r
+    for r in best.values():
+        kv = ["--kv-policy", "h2o", "--kv-heavy", str(r.kept // 2), "--kv-recent", str(r.kept // 2)] if r.ratio else ["--kv-policy", "full"]
+        cmd = [a.penstock, "plan", os.path.join(TOP, "configs/models", r.model + ".json"), "--hardware", a.hardware, "--prompt-len", str(r.prompt), "--gen-len", str(r.gen),
+               "--requests", str(a.requests), *kv, "--top", "1", "--json"]
+        p = subprocess.run(cmd, capture_output=True, text=True)
+        if p.returncode:
+            sys.exit(f"papers.py: {shlex.join(cmd)}: {p.stderr}")
+        got = json.loads(p.stdout)
+        plan = got["plans"][0]
+        limit, why = floor(hw, plan, r.model, r.prompt, r.gen)
+        out.append(dict(paper=r.paper, model=r.model, prompt=r.prompt, gen=r.gen, kept=r.kept, published=r.published, floor=limit, floor_is=why, outside=got["outside"], plan=plan))
+        print(f"# {r.model}, {r.prompt} + {r.gen}, {r.kept or 'all'} entries: {plan['tokens_per_s']:.3g} tokens/s", file=sys.stderr, flush=True)
+    return out
+
+
+def placed(plan, what):
+    return "/".join(f"{plan[f'{what}_{t}'] or 0:.0f}" for t in ("gpu", "host", "disk"))
+
+
+def text_b(a, rows):
+    hw = json.load(open(a.hardware))
+    out = ["", "## (b) Penstock's planner on that machine, as published figures describe it", "",
+           f"**Simulated, not run**: `penstock plan` for {a.requests} requests of each kind on `{os.path.relpath(a.hardware, TOP)}` ({hw['name']}), whose rates are published or derived and were not measured by us; "
+           "Penstock's GPU code has not been run on a T4. The KV policy keeps as many entries as H2O's rows do. `floor`: no schedule of that plan can be faster, from its bytes and flops and the profile's rates. "
+           "Weights, KV: % on GPU/host/disk. FlexGen's figures are of one block of sequences, these of a job that fills its slots again.", "",
+           "| model | prompt + new | KV entries | best published, tokens/s | predicted | ratio | floor | predicted / floor | batch | weights | KV | attention on the host | busiest |",
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for x in rows:
+        p = x["plan"]
+        out.append(f"| {x['model']} | {x['prompt']} + {x['gen']} | {x['kept'] or 'all'} | {x['published']:g} ({x['paper'].split(',')[0]}) | {p['tokens_per_s']:.3g} | "
+                   f"{p['tokens_per_s'] / x['published']:.1f} x | {x['floor']:.3g} ({x['floor_is']}) | {p['tokens_per_s'] / x['floor']:.0%} | {p['gpu_batch_size']:.0f} x {p['num_gpu_batches']:.0f} | "
+                   f"{placed(p, 'weights')} | {placed(p, 'kv')} | {p['attention_host'] or 0:.0f} % | {p['limit']} ({p['limit_busy']:.0f} %) |")
+    outside = {x["outside"] for x in rows if x["outside"]}
+    return out + (["", f"Priced beyond what the profile tells: {'; '.join(sorted(outside))}."] if outside else [])
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", default=os.path.join(TOP, "bench/results/papers"), help="OUT.md and OUT.json (bench/results/papers)")
+    ap.add_argument("--penstock", help="the program, for part (b)")
+    ap.add_argument("--hardware", default=os.path.join(TOP, "configs/hardware/t4-gcp.json"), help="the profile for part (b)")
+    ap.add_argument("--requests", type=int, default=2048, help="of each job of part (b) (2048)")
     a = ap.parse_args()
-    result = {"command": shlex.join(["bench/papers.py", *sys.argv[1:]]), "flexgen": part_a()}
+    result = {"command": shlex.join(["bench/papers.py", *sys.argv[1:]]), "flexgen": part_a(), "penstock": part_b(a) if a.penstock else []}
     lines = ["# The papers' tables: published beside predicted", "",
              f"`{result['command']}`. **Nothing in this file was measured by us.** `published` is quoted from the papers (FlexGen: arXiv:2303.06865; H2O: arXiv:2306.14048), from runs on a T4 with 16 GB, "
              "208 GB of memory and a disk of 1.5 TB; everything else is computed. tokens/s: new tokens over prefill and decode together.", ""]
-    lines += text_a(result["flexgen"])
+    lines += text_a(result["flexgen"]) + (text_b(a, result["penstock"]) if a.penstock else [])
     open(a.out + ".md", "w").write("\n".join(lines) + "\n")
     json.dump(result, open(a.out + ".json", "w"), indent=1)
     print("\n".join(lines))

@@ -14,32 +14,62 @@ import argparse, csv, json, math, re, sys, textwrap
 
 
 def number(v):
-    """-> a float where the text is one: "0.5", "50%", "32G" (bytes); else what it was."""
-    m = re.fullmatch(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?)(%|[KMGT]?)", v.strip()) if isinstance(v, str) else None
-    return float(m[1]) * {"": 1, "%": 0.01, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[m[2]] if m else v
+    """-> a float where the text is one: "0.5", "50%", "32G" (bytes), "2GB/s"; else what it was."""
+    m = re.fullmatch(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?) ?([KMGT]?)(%|i?B(?:/s)?|FLOP/s|)", v.strip()) if isinstance(v, str) else None
+    if not m:
+        return v
+    kilo = 1024 if m[3][:1] in ("", "i") else 1000      # 32G and 32GiB are powers of 1024, 32GB is not
+    return float(m[1]) * kilo ** " KMGT".index(m[2] or " ") * (0.01 if m[3] == "%" else 1)
 
 
 def load(path):
     """-> rows, the command that made them (or None). A row is flat: {name: number or text}."""
     with open(path, newline="") as f:
         if path.endswith(".csv"):
-            return [{k: number(v) for k, v in r.items()} for r in csv.DictReader(f)], None
+            return list(csv.DictReader(f)), None
         doc = json.load(f)
     if isinstance(doc, list):
         return doc, None
-    rows = next((doc[k] for k in ("points", "rows", "runs", "cases") if isinstance(doc.get(k), list)), None)
+    rows = next((doc[k] for k in ("points", "rows", "plans") if isinstance(doc.get(k), list)), None)
     if rows is None:
         sys.exit(f"plot.py: {path}: no list of points in it")
-    return rows, doc.get("command")
+    return [flat(r) if "runs" in r else r for r in rows], doc.get("command")
+
+
+def flat(row):
+    """A row of `penstock bench` as one of `penstock plan`: of the run in the middle."""
+    runs = sorted((r for r in row["runs"] if r["complete"]), key=lambda r: r["tokens_per_s"])
+    out = {"name": row["name"], "prompt_len": row["prompt_len"], "gen_len": row["gen_len"], "tokens_per_s": row["tokens_per_s"]["median"], "total_s": None}
+    if runs:
+        run = runs[len(runs) // 2]
+        busy = {q: 100 * v["busy_s"] / run["total_s"] for q, v in run["links"].items()}
+        gpu = row["memory"]["gpu"] is not None
+        out |= {"total_s": run["total_s"], "disk_read_busy": busy["read"], "disk_write_busy": busy["write"], "host_busy": busy["host" if gpu else "compute"]}
+        if gpu:
+            out |= {"gpu_busy": busy["compute"], "h2d_busy": min(100, busy["h2d"] + busy["up"]), "d2h_busy": busy["d2h"]}
+    return out
+
+
+def plain(name):
+    return name.strip("-").replace("-", "_")
+
+
+def texts(rows, name):
+    """Every row's value of that name as it stands there. --kv-budget, kv-budget and kv_budget are the same name."""
+    want = plain(name)
+    keys = [k for k in rows[0] if plain(k) == want] if rows else []
+    if not keys:
+        sys.exit(f"plot.py: the data have no {name}; they have {', '.join(rows[0]) if rows else 'no rows'}")
+    return [r.get(keys[0]) for r in rows]
 
 
 def column(rows, name):
-    """Every row's value of that name, which may be a sweep's option with or without --, - or _ between its words."""
-    want = name.strip("-").replace("-", "_")
-    keys = [k for k in rows[0] if k.strip("-").replace("-", "_") == want] if rows else []
-    if not keys:
-        sys.exit(f"plot.py: the data have no {name}; they have {', '.join(rows[0]) if rows else 'no rows'}")
-    return [number(r.get(keys[0])) for r in rows]
+    return [number(v) for v in texts(rows, name)]
+
+
+def words(rows, name):
+    """-> {value: its text}"""
+    return {number(v): f"{v:g}" if is_number(v) else str(v) for v in texts(rows, name)}
 
 
 def is_number(v):
@@ -53,7 +83,12 @@ def lines(rows, x, y, by=None):
         if is_number(vx) and is_number(vy):
             at = out.setdefault(b, {})
             at[vx] = max(vy, at.get(vx, vy))
-    return {b: sorted(p.items()) for b, p in sorted(out.items(), key=lambda i: str(i[0]) if not is_number(i[0]) else f"{i[0]:030.6f}")}
+    return {b: sorted(p.items()) for b, p in sorted(out.items(), key=lambda i: order(i[0]))}
+
+
+def order(v):
+    """Numbers before texts."""
+    return (0, v, "") if is_number(v) else (1, 0, str(v))
 
 
 def pareto(points):
@@ -71,18 +106,7 @@ NAMES = {"tokens_per_s": "tokens/s", "total_s": "time of the job, s", "latency_s
 
 
 def title(name):
-    key = name.strip("-").replace("-", "_")
-    return NAMES.get(key, key.replace("_", " "))
-
-
-def show(name, v):
-    """A value as people write it: sizes in GiB, budgets below 1 in percent."""
-    key = name.strip("-").replace("-", "_")
-    if not is_number(v):
-        return str(v)
-    if key.endswith("mem") or key.endswith("space"):
-        return f"{v / 2 ** 30:g} GiB"
-    return f"{100 * v:g} %" if "budget" in key and v <= 1 else f"{v:g}"
+    return NAMES.get(plain(name), plain(name).replace("_", " "))
 
 
 def axes(plt):
@@ -93,24 +117,24 @@ def axes(plt):
     return fig, ax
 
 
-def log_x(ax, name, values):
-    """Logarithmic where values span more than a factor of five; ticks at the values that there are."""
+def ticks_x(ax, values, text):
+    """At the values that there are; logarithmic where they span more than a factor of five."""
     values = sorted(set(values))
     if values and values[0] > 0 and values[-1] > 5 * values[0]:
         ax.set_xscale("log")
     keep = values
     while len(keep) > 9:
         keep = keep[::2]
-    ax.set_xticks(keep, [show(name, v) for v in keep])
+    ax.set_xticks(keep, [text[v] for v in keep])
     ax.minorticks_off()
 
 
 def over(plt, rows, a):
     fig, ax = axes(plt)
-    got = lines(rows, a.x, a.y, a.by)
+    got, by = lines(rows, a.x, a.y, a.by), words(rows, a.by) if a.by else {"": None}
     for i, (b, points) in enumerate(got.items()):
-        ax.plot(*zip(*points), marker="o", markersize=4, color=plt.cm.viridis(0.9 * i / max(1, len(got) - 1)), label=show(a.by, b) if a.by else None)
-    log_x(ax, a.x, [p[0] for v in got.values() for p in v])
+        ax.plot(*zip(*points), marker="o", markersize=4, color=plt.cm.viridis(0.9 * i / max(1, len(got) - 1)), label=by[b])
+    ticks_x(ax, [p[0] for v in got.values() for p in v], words(rows, a.x))
     ax.set_ylim(bottom=0)
     ax.set_xlabel(title(a.x))
     ax.set_ylabel(title(a.y))
@@ -124,9 +148,9 @@ def frontier(plt, rows, a):
     fig, ax = axes(plt)
     pairs = list(zip(column(rows, a.latency), column(rows, a.y), column(rows, a.by) if a.by else [""] * len(rows)))
     pairs = [p for p in pairs if is_number(p[0]) and is_number(p[1])]
-    kinds = sorted({p[2] for p in pairs}, key=lambda v: (is_number(v), v))
+    kinds, by = sorted({p[2] for p in pairs}, key=order), words(rows, a.by) if a.by else {"": None}
     for i, b in enumerate(kinds):
-        ax.scatter(*zip(*[p[:2] for p in pairs if p[2] == b]), s=16, color=plt.cm.viridis(0.9 * i / max(1, len(kinds) - 1)), label=show(a.by, b) if a.by else None)
+        ax.scatter(*zip(*[p[:2] for p in pairs if p[2] == b]), s=16, color=plt.cm.viridis(0.9 * i / max(1, len(kinds) - 1)), label=by[b])
     ax.plot(*zip(*pareto([p[:2] for p in pairs])), color="C3", lw=1.2, drawstyle="steps-post", label="not beaten")
     ax.set_xscale("log")
     ax.set_ylim(bottom=0)
@@ -151,10 +175,10 @@ def predicted(plt, rows, a):
                     fmt="o", ms=5, lw=1, color=f"C{i}", label=kind or None)
     ax.set(xscale="log", yscale="log", xlim=(lo, hi), ylim=(lo, hi), xlabel="measured, s", ylabel="predicted, s")
     ax.legend(frameon=False, loc="upper left")
-    order = sorted(rows, key=lambda r: r["predicted_s"] / r["measured_s"])
-    error = [100 * (r["predicted_s"] / r["measured_s"] - 1) for r in order]
-    bars.barh(range(len(order)), error, color=[f"C{kinds.index(r.get('limit', ''))}" for r in order])
-    bars.set_yticks(range(len(order)), [r["name"] for r in order], fontsize=8)
+    ranked = sorted(rows, key=lambda r: r["predicted_s"] / r["measured_s"])
+    error = [100 * (r["predicted_s"] / r["measured_s"] - 1) for r in ranked]
+    bars.barh(range(len(ranked)), error, color=[f"C{kinds.index(r.get('limit', ''))}" for r in ranked])
+    bars.set_yticks(range(len(ranked)), [r["name"] for r in ranked], fontsize=8)
     bars.set_xlabel("predicted - measured, %")
     bars.axvline(0, color="0.3", lw=1)
     bars.grid(True, axis="x", color="0.9")
@@ -168,11 +192,9 @@ def predicted(plt, rows, a):
 LINKS = {"gpu_busy": "GPU's kernels", "host_busy": "host's kernels", "h2d_busy": "copies to the GPU", "d2h_busy": "copies from it", "disk_read_busy": "disk reads", "disk_write_busy": "disk writes"}
 
 
-def label(row, name):
-    """What a row is called: the value of --name, or all that a sweep varied."""
-    if name:
-        return show(name, column([row], name)[0])
-    return row.get("name") or ", ".join(f"{title(k)} {show(k, number(v))}" for k, v in row.items() if k in row.get("swept", ()))
+def label(row, names):
+    """What a row is called: its name, or the values of --name."""
+    return ", ".join(words([row], n).popitem()[1] for n in names.split(",")) if names else str(row.get("name", ""))
 
 
 def causes(plt, rows, a):
@@ -203,7 +225,7 @@ def main():
     ap.add_argument("--y", default="tokens_per_s", help="what goes up (tokens_per_s)")
     ap.add_argument("--by", help="over, frontier: a colour for each value")
     ap.add_argument("--latency", default="latency_s", help="frontier: what goes along (latency_s)")
-    ap.add_argument("--name", help="causes: what a row is called after")
+    ap.add_argument("--name", help="causes: what a row is called after: columns, with commas between them (its name)")
     ap.add_argument("--title", default="")
     ap.add_argument("--command", help="that made the data, for the caption")
     a = ap.parse_args()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench/papers.py and bench/plot.py: what they compute and write. Neither measures anything."""
-import json, os, subprocess, sys
+import argparse, json, os, subprocess, sys
 
 from harness import TOP
 
@@ -42,14 +42,30 @@ def test_papers(t):
     t.eq(len(got["flexgen"]), md.count("| FlexGen, table 2 |") + md.count("| H2O, table 3 |"), "rows")
 
 
+def test_papers_with_penstock(t):
+    """Part (b) of one row with few requests: predicted, below its floor."""
+    rows, papers.ROWS = papers.ROWS, [r for r in papers.ROWS if r.model == "opt-6.7b" and r.kept == 102]
+    a = argparse.Namespace(penstock=t.exe, hardware=os.path.join(TOP, "configs", "hardware", "t4-gcp.json"), requests=16)
+    try:
+        got, = papers.part_b(a)
+    finally:
+        papers.ROWS = rows
+    p = got["plan"]
+    t.check(0 < p["tokens_per_s"] < got["floor"] and p["kv_entries"] == 102 and p["limit"] in "\n".join(papers.text_b(a, [got])), f"{got}")
+
+
 SWEEP = [{"host-mem": m, "kv-budget": b, "tokens_per_s": v, "latency_s": s, "total_s": s and 9 * s, "gpu_busy": 50, "disk_read_busy": 99.5}
          for m, b, v, s in (("32G", "10%", 4, 1), ("32G", "100%", 2, 2), ("64G", "10%", 4.5, 3), ("64G", "100%", 4.25, 2.5), ("16G", "10%", None, None), ("64G", "100%", 4, 5))]
+BENCH = {"rows": [{"name": "full", "prompt_len": 8, "gen_len": 4, "tokens_per_s": {"median": 5.0}, "memory": {"gpu": gpu}, "runs": [
+    {"complete": True, "tokens_per_s": v, "total_s": 10.0, "links": {q: {"bytes": 1, "busy_s": s} for q, s in
+     (("compute", v), ("host", 1), ("h2d", 8), ("up", 3), ("d2h", 0.5), ("read", 2), ("write", 0))}} for v in (4, 5, 6)]} for gpu in (None, 1 << 30)]}
 PREDICT = [{"name": n, "limit": k, "predicted_s": p, "measured_s": m, "spread": [0.9 * m, m]} for n, k, p, m in (("a", "disk", 1.05, 1), ("b", "KV", 9, 10), ("c", "KV", 50, 50))]
 
 
 def test_plots_data(t):
     """What is drawn, from JSON and from CSV: sizes and percents are numbers, points without a plan are none, the frontier."""
-    t.eq([plot.number(v) for v in ("32G", "50%", "1.5e3", "h2o", "", None, 7)], [32 * 2 ** 30, 0.5, 1500.0, "h2o", "", None, 7], "numbers")
+    t.eq([plot.number(v) for v in ("32G", "50%", "1.5e3", "2GB/s", "2GiB", "4 TFLOP/s", "h2o", "", None, 7)],
+         [32 * 2 ** 30, 0.5, 1500.0, 2e9, 2 ** 31, 4e12, "h2o", "", None, 7], "numbers")
     t.write("s.json", json.dumps({"command": "penstock plan x", "points": SWEEP}))
     t.write("s.csv", "\n".join(",".join("" if v is None else str(v) for v in r) for r in [list(SWEEP[0])] + [list(r.values()) for r in SWEEP]))
     for name, command in (("s.json", "penstock plan x"), ("s.csv", None)):
@@ -58,6 +74,9 @@ def test_plots_data(t):
         g = 2.0 ** 30
         t.eq(plot.lines(rows, "kv-budget", "tokens_per_s", "--host-mem"), {32 * g: [(0.1, 4), (1, 2)], 64 * g: [(0.1, 4.5), (1, 4.25)]}, f"lines of {name}")
         t.eq(plot.pareto([(s, v) for s, v in zip(plot.column(rows, "latency_s"), plot.column(rows, "tokens-per-s")) if plot.is_number(s)]), [(1, 4), (2.5, 4.25), (3, 4.5)], "frontier")
+    t.write("b.json", json.dumps(BENCH))
+    one = {"name": "full", "prompt_len": 8, "gen_len": 4, "tokens_per_s": 5.0, "total_s": 10.0, "disk_read_busy": 20.0, "disk_write_busy": 0.0}
+    t.eq(plot.load(t.path("b.json"))[0], [{**one, "host_busy": 50.0}, {**one, "host_busy": 10.0, "gpu_busy": 50.0, "h2d_busy": 100, "d2h_busy": 5.0}], "bench")
     for words, args in (("no list of points", ["over", t.write("bad.json", "{}"), "--x", "a"]), ("the data have no nothing; they have host-mem", ["over", t.path("s.csv"), "--x", "nothing"]),
                         ("--x", ["over", t.path("s.csv")]), ("no rows", ["over", t.write("none.json", "[]"), "--x", "a"])):
         p = run_plot(t, *args)
@@ -76,7 +95,7 @@ def test_plots(t):
     t.write("s.json", json.dumps({"command": "penstock plan x", "points": SWEEP}))
     t.write("p.json", json.dumps(PREDICT))
     for args in (["over", t.path("s.json"), "--x", "kv-budget", "--by", "host-mem"], ["over", t.path("s.json"), "--x", "host-mem"], ["frontier", t.path("s.json"), "--by", "kv-budget"],
-                 ["causes", t.path("s.json"), "--name", "host-mem"], ["predicted", t.path("p.json"), "--command", "bench/predict.py"]):
+                 ["causes", t.path("s.json"), "--name", "host-mem"], ["causes", t.write("b.json", json.dumps(BENCH))], ["predicted", t.path("p.json"), "--command", "bench/predict.py"]):
         p = run_plot(t, *args)
         t.check(p.returncode == 0, f"{args}: {p.stderr[-800:]}")
         png = t.read("out.png")
