@@ -73,8 +73,8 @@ static int list(struct ps_reader *r, const json_t *obj, const struct list *l, vo
     for (size_t i = 0; i < n && !e; i++) {
         const size_t here = ps_reader_enter_item(r, i);
         uint8_t *p = (uint8_t *) items + i * l->stride;
-        e = list_item(r, l, json_array_get(v, i), (enum ps_dtype *) (p + l->at_type),
-                      (double *) (p + l->at_size), (struct ps_curve *) (p + l->at_curve));
+        e = list_item(r, l, json_array_get(v, i), (void *) (p + l->at_type),
+                      (void *) (p + l->at_size), (void *) (p + l->at_curve));
         e = ps_reader_leave(r, here, e);
     }
     *ret_n = (uint32_t) n;

@@ -87,7 +87,8 @@ const char *ps_rate_text(enum ps_rate_of what) { return rates[what].text; }
 
 double ps_profile_rate(const struct ps_profile *p, enum ps_rate_of what)
 {
-    return *(const double *) ((const char *) p + rates[what].at);
+    const void *rate = (const char *) p + rates[what].at;
+    return *(const double *) rate;
 }
 
 /* Sections, and where in a profile their figures are counted from. */
