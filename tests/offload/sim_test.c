@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated device beside pencil and paper: queues, waits, and what queues share. (Prices: sim_price_test.c) */
+#include "engine/base/ps_mem.h"
 #include "ps_cmocka.h"
 #include "virtual_rig.h"
 #include <math.h>
@@ -227,6 +228,26 @@ static void what_is_left_is_used(void **state)
     near(rig_drained(g), 2 + 0.75);
 }
 
+static void open_survives_oom(void **state)
+{
+    const struct ps_profile x = { .disk_read.alone = G };
+    for (unsigned n = 1;; n++) {
+        struct ps_dev *d = (void *) 0x1;
+        ps_mem_fault_arm(n);
+        int r = ps_dev_sim_open(&(struct ps_sim_cfg) { .profile = &x }, &d),
+            hit = ps_mem_fault_hit();
+        ps_mem_fault_arm(0);
+        if (!hit) {
+            assert_ok(r);
+            ps_dev_close(d);
+            assert_true(n > 2);
+            break;
+        }
+        assert_err(r, ENOMEM);
+        assert_true(d == (void *) 0x1 && n < 100);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +263,7 @@ int main(void)
         cmocka_unit_test(cores),
         cmocka_unit_test(latency_takes_no_cores),
         cmocka_unit_test(what_is_left_is_used),
+        cmocka_unit_test(open_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
