@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "offload/probe.h"
 #include "engine/base/ps_mem.h"
 #include "offload/arena.h"
 #include "offload/dev_exec.h"
 #include "offload/machine.h"
+#include "offload/probe_slices.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SLICES = 64, DEPTH = 64, MAX_THREADS = 256 };
+enum { DEPTH = 64, MAX_THREADS = 256 };
 
-/* Rates of slices, and what they come to. */
-struct slices {
-    double rate[SLICES];
-    struct ps_rate sum;
-};
-
-static void add_slice(struct slices *s, double work, double sec)
+void ps_slices_add(struct ps_slices *s, double work, double sec)
 {
     s->sum.total_work += work;
     s->sum.total_s += sec;
-    if (sec > 0 && s->sum.slices < SLICES) s->rate[s->sum.slices++] = work / sec;
+    if (sec > 0 && s->sum.slices < PS_SLICES) s->rate[s->sum.slices++] = work / sec;
 }
 
 static int ascending(const void *a, const void *b)
@@ -30,31 +24,47 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void sum_up(struct slices *s, struct ps_rate *ret)
+/* Of the slices in their order. */
+static bool fell(const double *rate, unsigned n)
 {
-    unsigned n = s->sum.slices;
-    qsort(s->rate, n, sizeof s->rate[0], ascending);
-    *ret = s->sum;
-    if (!n) return;
-    ret->median = n % 2 ? s->rate[n / 2] : (s->rate[n / 2 - 1] + s->rate[n / 2]) / 2;
-    ret->min = s->rate[0];
-    ret->max = s->rate[n - 1];
+    double first = rate[0], last = 0;
+    for (unsigned i = 0; i < n / 3; i++) {
+        if (rate[i] < first) first = rate[i];
+        if (rate[n - 1 - i] > last) last = rate[n - 1 - i];
+    }
+    return n >= 6 && last < first * (1 - PS_PROBE_NOISY);
 }
 
-static double seconds(uint64_t since_ns) { return (double) (ps_now_ns() - since_ns) * 1e-9; }
+void ps_slices_sum(const struct ps_slices *s, struct ps_rate *ret)
+{
+    const unsigned n = s->sum.slices;
+    double rate[PS_SLICES];
+    *ret = s->sum;
+    if (!n) return;
+    memcpy(rate, s->rate, n * sizeof rate[0]);
+    qsort(rate, n, sizeof rate[0], ascending);
+    ret->median = n % 2 ? rate[n / 2] : (rate[n / 2 - 1] + rate[n / 2]) / 2;
+    ret->min = rate[0];
+    ret->max = rate[n - 1];
+    ret->noisy = rate[n - 1 - n / 4] - rate[n / 4] > PS_PROBE_NOISY * ret->median;
+    ret->throttled = fell(s->rate, n);
+}
+
+double ps_probe_since_s(uint64_t ns) { return (double) (ps_now_ns() - ns) * 1e-9; }
 
 int ps_probe_repeat(int (*fn)(void *ud), void *ud, double work, double max_s, struct ps_rate *ret)
 {
-    struct slices s = { 0 };
+    struct ps_slices s = { 0 };
     int r = fn(ud);
     const uint64_t begin = ps_now_ns();
-    for (unsigned i = 0; r >= 0 && i < SLICES && (i < 3 || seconds(begin) < max_s); i++) {
+    for (unsigned i = 0; r >= 0 && i < PS_SLICES && (i < 3 || ps_probe_since_s(begin) < max_s);
+         i++) {
         uint64_t t0 = ps_now_ns();
         r = fn(ud);
-        add_slice(&s, work, seconds(t0));
+        ps_slices_add(&s, work, ps_probe_since_s(t0));
     }
     if (r < 0) return r;
-    sum_up(&s, ret);
+    ps_slices_sum(&s, ret);
     return 0;
 }
 
@@ -62,7 +72,7 @@ int ps_probe_repeat(int (*fn)(void *ud), void *ud, double work, double max_s, st
 
 typedef uint64_t lanes __attribute__((vector_size(32)));
 struct reader {
-    const lanes *p;
+    lanes *p;
     size_t n;
     uint64_t sum;
     pthread_t thread;
@@ -70,6 +80,7 @@ struct reader {
 struct dram {
     struct reader *r;
     unsigned n;
+    void *(*pass)(void *reader);
 };
 
 static void *read_all(void *arg)
@@ -87,6 +98,13 @@ static void *read_all(void *arg)
     return NULL;
 }
 
+static void *copy_half(void *arg)
+{
+    struct reader *r = arg;
+    memcpy(r->p + r->n / 2, r->p, r->n / 2 * sizeof *r->p);
+    return NULL;
+}
+
 /* Threads are started anew for every pass: some 50 microseconds in some 20 milliseconds. */
 static int dram_pass(void *ud)
 {
@@ -94,14 +112,14 @@ static int dram_pass(void *ud)
     unsigned started = 1;
     int r = 0;
     for (; started < d->n && !r; started += !r)
-        r = pthread_create(&d->r[started].thread, NULL, read_all, &d->r[started]);
-    (void) read_all(&d->r[0]);
+        r = pthread_create(&d->r[started].thread, NULL, d->pass, &d->r[started]);
+    (void) d->pass(&d->r[0]);
     for (unsigned i = 1; i < started; i++) (void) pthread_join(d->r[i].thread, NULL);
     return -r;
 }
 
-int ps_probe_dram(unsigned threads, uint64_t bytes, double max_s, struct ps_rate *ret,
-                  struct ps_detail *dt)
+static int dram(unsigned threads, uint64_t bytes, double max_s, void *(*pass)(void *reader),
+                struct ps_rate *ret, struct ps_detail *dt)
 {
     if (!threads || threads > MAX_THREADS || bytes < 1 << 20)
         return ps_fail(dt, -EINVAL, "a DRAM probe takes 1 to %d threads and at least 1 MiB",
@@ -115,12 +133,23 @@ int ps_probe_dram(unsigned threads, uint64_t bytes, double max_s, struct ps_rate
     size_t part = bytes / threads / 4096 * 4096;
     memset(ps_arena_base(a), 1, bytes); /* not the shared zero page, whatever the kernel does */
     for (unsigned i = 0; i < threads; i++) {
-        readers[i].p = (const void *) ((uint8_t *) ps_arena_base(a) + i * part);
+        readers[i].p = (void *) ((uint8_t *) ps_arena_base(a) + i * part);
         readers[i].n = part / sizeof(lanes);
     }
-    struct dram d = { readers, threads };
+    struct dram d = { readers, threads, pass };
     r = ps_probe_repeat(dram_pass, &d, (double) part * threads, max_s, ret);
     return r < 0 ? ps_fail(dt, r, "DRAM probe: %s", ps_err_str(r)) : 0;
+}
+
+int ps_probe_dram(unsigned threads, uint64_t bytes, double max_s, struct ps_rate *ret,
+                  struct ps_detail *dt)
+{
+    return dram(threads, bytes, max_s, read_all, ret, dt);
+}
+int ps_probe_dram_copy(unsigned threads, uint64_t bytes, double max_s, struct ps_rate *ret,
+                       struct ps_detail *dt)
+{
+    return dram(threads, bytes, max_s, copy_half, ret, dt);
 }
 
 /* ---- disk */
@@ -174,7 +203,7 @@ static int disk_open(struct disk *d, struct ps_detail *dt)
 
 /* Streams the file's first bytes with the queue kept full. A slice is a sixteenth, but at least a queue: completions come
  * in bursts of up to that. */
-static int disk_stream(struct disk *d, uint64_t bytes, struct slices *s, struct ps_detail *dt)
+static int disk_stream(struct disk *d, uint64_t bytes, struct ps_slices *s, struct ps_detail *dt)
 {
     const uint32_t io = d->how.io_bytes;
     uint64_t n = bytes / io, sent = 0, back = 0, slice = n / 16, mark = 0;
@@ -183,7 +212,7 @@ static int disk_stream(struct disk *d, uint64_t bytes, struct slices *s, struct 
     if (slice < d->how.depth) slice = n < d->how.depth ? n : d->how.depth;
     for (uint64_t used = 0; back < n;) {
         struct ps_io *done[64], *p = NULL;
-        bool late = seconds(begin) > d->how.max_s && back >= slice * 3;
+        bool late = ps_probe_since_s(begin) > d->how.max_s && back >= slice * 3;
         if (late) n = sent;
         for (; sent < n && used < d->how.depth; used++, sent++) {
             p = &d->ios[used];
@@ -209,18 +238,19 @@ static int disk_stream(struct disk *d, uint64_t bytes, struct slices *s, struct 
         back += (uint64_t) r;
         if (back - mark < slice) continue;
         uint64_t now = ps_now_ns();
-        add_slice(s, (double) ((back - mark) * io), (double) (now - t0) * 1e-9);
+        ps_slices_add(s, (double) ((back - mark) * io), (double) (now - t0) * 1e-9);
         mark = back;
         t0 = now;
     }
     return 0;
 }
 
-int ps_probe_disk_read(const char *path, const struct ps_probe_disk *how, struct ps_rate *ret,
-                       bool *ret_direct, struct ps_detail *dt)
+int ps_probe_disk_file(const char *path, const char *open_as, enum ps_io_dir dir,
+                       const struct ps_probe_disk *how, struct ps_rate *ret, bool *ret_direct,
+                       struct ps_detail *dt)
 {
-    struct disk d = { .how = *how, .dir = PS_IO_READ, .path = path };
-    struct slices s = { 0 };
+    struct disk d = { .how = *how, .dir = dir, .path = path, .open_as = open_as };
+    struct ps_slices s = { 0 };
     int r = disk_open(&d, dt);
     uint64_t most = how->max_bytes ? how->max_bytes : UINT64_C(1) << 30;
     if (r >= 0 && d.file_bytes < d.how.io_bytes) /* too small for one transfer of this size */
@@ -230,12 +260,18 @@ int ps_probe_disk_read(const char *path, const struct ps_probe_disk *how, struct
     bool direct = r >= 0 && d.t->info.direct;
     disk_done(&d);
     if (r < 0) return r;
-    sum_up(&s, ret);
+    ps_slices_sum(&s, ret);
     *ret_direct = direct;
     return 0;
 }
 
-static int write_file(struct disk *d, int fd, uint64_t bytes, struct slices *s, bool *ret_direct,
+int ps_probe_disk_read(const char *path, const struct ps_probe_disk *how, struct ps_rate *ret,
+                       bool *ret_direct, struct ps_detail *dt)
+{
+    return ps_probe_disk_file(path, NULL, PS_IO_READ, how, ret, ret_direct, dt);
+}
+
+static int write_file(struct disk *d, int fd, uint64_t bytes, struct ps_slices *s, bool *ret_direct,
                       struct ps_detail *dt)
 {
     int r = -posix_fallocate(fd, 0, (off_t) bytes);
@@ -246,7 +282,7 @@ static int write_file(struct disk *d, int fd, uint64_t bytes, struct slices *s, 
     uint64_t t0 = ps_now_ns();
     if (r >= 0 && fdatasync(fd) < 0)
         r = ps_fail(dt, -errno, "syncing %s: %s", d->path, ps_err_str(errno));
-    s->sum.total_s += seconds(t0);
+    s->sum.total_s += ps_probe_since_s(t0);
     return r;
 }
 
@@ -263,12 +299,12 @@ int ps_probe_disk_write(const char *folder, const struct ps_probe_disk *how, str
     ps_auto_close int fd = -1;
     if ((r = ps_store_unnamed(folder, &fd, open_as, dt)) < 0) return r;
     struct disk d = { .how = *how, .dir = PS_IO_WRITE, .path = folder, .open_as = open_as };
-    struct slices s = { 0 };
+    struct ps_slices s = { 0 };
     bool direct = false;
     r = write_file(&d, fd, bytes, &s, &direct, dt);
     disk_done(&d);
     if (r < 0) return r;
-    sum_up(&s, ret);
+    ps_slices_sum(&s, ret);
     *ret_direct = direct;
     return 0;
 }

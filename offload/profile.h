@@ -64,7 +64,7 @@ struct ps_rate_disk {
 struct ps_profile {
     char name[96], cpu[96], gpu_name[96]; /* cpu, gpu_name: "" = not known */
     bool measured;                        /* by a probe: else from public figures or a quick look */
-    bool noisy; /* something measured was: its slices differ by more than 15 %, or its rate fell */
+    bool noisy; /* something measured was: half of its slices differ by more than 15 % */
     unsigned cores, threads;
     uint32_t sm; /* of the GPU */
     uint64_t host_mem, gpu_mem, disk_space,

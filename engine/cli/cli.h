@@ -26,6 +26,7 @@ int ps_cmd_plan(int argc, char **argv);
 int ps_cmd_inspect(int argc, char **argv);
 int ps_cmd_tokenize(int argc, char **argv);
 int ps_cmd_doctor(int argc, char **argv);
+int ps_cmd_probe(int argc, char **argv);
 
 /* "penstock: ..." on stderr. */
 void ps_say(const char *fmt, ...) ps_printf_(1, 2);

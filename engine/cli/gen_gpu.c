@@ -5,8 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* NULL, and why, if none can be used. */
-static const struct ps_cuda_api *usable(struct ps_cuda_info *ret, struct ps_detail *why)
+const struct ps_cuda_api *ps_gpu_usable(struct ps_cuda_info *ret, struct ps_detail *why)
 {
     const struct ps_cuda_api *api = NULL;
     if (!ps_cuda_driver()) {
@@ -46,8 +45,8 @@ static int without(const struct ps_generate_args *a, const char *why, struct ps_
     return 0;
 }
 
-/* A default, or a ceiling that the free memory can bear: the driver's share of it grows when a program begins. */
-static uint64_t ceiling(const struct ps_cuda_info *gpu, uint64_t wanted)
+/* The driver's share of what is free grows when a program begins. */
+uint64_t ps_gpu_ceiling(const struct ps_cuda_info *gpu, uint64_t wanted)
 {
     const uint64_t most = gpu->free_bytes - gpu->free_bytes / 20;
     char text[300];
@@ -73,9 +72,9 @@ int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt)
     struct ps_job_cfg *j = &a->job;
     struct ps_detail why = { "" };
     if (!a->engine.gpu_mem) return without(a, "--gpu-mem 0 forbids it", dt);
-    const struct ps_cuda_api *api = usable(&a->gpu, &why);
+    const struct ps_cuda_api *api = ps_gpu_usable(&a->gpu, &why);
     if (!api) return without(a, why.text, dt);
-    j->plan.gpu = (struct ps_plan_gpu) { ceiling(&a->gpu, a->engine.gpu_mem), a->gpu.sm };
+    j->plan.gpu = (struct ps_plan_gpu) { ps_gpu_ceiling(&a->gpu, a->engine.gpu_mem), a->gpu.sm };
     j->run.cuda = api;
     j->run.near_pci = a->gpu.pci;
     j->gpu = &a->gpu;

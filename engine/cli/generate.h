@@ -34,6 +34,10 @@ int ps_generate_machine(struct ps_generate_args *a, const char *output, struct p
 void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret);
 /* Finds the GPU and what may be taken of it: plan.gpu, run.cuda and run.near_pci; -PS_EUSAGE if an option needs one and there is none. */
 int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt) ps_must_check;
+/* The GPU that this process can use: NULL, and why, if there is none. */
+const struct ps_cuda_api *ps_gpu_usable(struct ps_cuda_info *ret, struct ps_detail *why);
+/* What may be taken of its memory: `wanted`, or as much as there is (UINT64_MAX); warns where that is less. */
+uint64_t ps_gpu_ceiling(const struct ps_cuda_info *gpu, uint64_t wanted);
 /* Sets up progress and messages of the job. */
 void ps_generate_ui(struct ps_job_cfg *job, enum ps_progress_mode mode);
 void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_result *r);

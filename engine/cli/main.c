@@ -16,6 +16,7 @@ static const struct command {
     { "inspect", "what a model folder, or a results file, holds", ps_cmd_inspect },
     { "tokenize", "a text file to token ids, and back", ps_cmd_tokenize },
     { "doctor", "what this machine allows, and what to do about it", ps_cmd_doctor },
+    { "probe", "measure this machine: a hardware profile for planning", ps_cmd_probe },
 };
 
 static void help(FILE *out)

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* probe: measures this machine. What it writes appears under its name when it is whole, or not at all. */
+#include "engine/base/ps_file.h"
+#include "engine/cli/generate.h"
+#include "offload/probe_machine.h"
+#include "offload/profile.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    OPT_QUICK = 256,
+    OPT_DIR,
+    OPT_THREADS,
+    OPT_GPU_MEM,
+    OPT_DISK_SPACE,
+    OPT_IO,
+    OPT_SECONDS,
+    OPT_HOST_MEM
+};
+
+static const struct argp_option options[] = {
+    { "output", 'o', "FILE", 0,
+      "where the profile goes (default: hardware.json in penstock's cache folder, where --hardware "
+      "this looks for it; - for stdout)",
+      0 },
+    { "quick", OPT_QUICK, NULL, 0, "under 15 s instead of 90, fewer points", 0 },
+    { "seconds", OPT_SECONDS, "N", 0, "take about so long (1 to 3600)", 0 },
+    { "offload-dir", OPT_DIR, "DIR", 0, "on the disk to be measured (default: the current folder)",
+      0 },
+    { "disk-space", OPT_DISK_SPACE, "SIZE", 0,
+      "most that may be written there (default 2G, of which a tenth must be free; 0: no disk)", 0 },
+    { "threads", OPT_THREADS, "N", 0, "worker threads (default: the CPUs this process may use)",
+      0 },
+    { "host-mem", OPT_HOST_MEM, "SIZE", 0,
+      "most memory it takes (default 1G or five times the caches, and at most half of what is "
+      "available)",
+      0 },
+    { "gpu-mem", OPT_GPU_MEM, "SIZE", 0, "most of the GPU's memory (default: 2560M; 0: no GPU)",
+      0 },
+    { "io", OPT_IO, "uring|pread", 0, "how the disk is read (default: io_uring where allowed)", 0 },
+    { 0 },
+};
+
+struct args {
+    const char *output;
+    bool quick;
+    double seconds;
+    struct ps_engine_args engine;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *st)
+{
+    struct args *a = st->input;
+    struct ps_detail dt = { "" };
+    switch (key) {
+    case 'o': a->output = arg; return 0;
+    case OPT_QUICK: a->quick = true; return 0;
+    case OPT_SECONDS:
+        if (!ps_opt_double(arg, &a->seconds) || !(a->seconds >= 1 && a->seconds <= 3600))
+            argp_error(st, "--seconds %s: a number from 1 to 3600 was expected", arg);
+        return 0;
+    case ARGP_KEY_ARG: argp_error(st, "%s: no argument is expected", arg); return 0;
+    default: break;
+    }
+    for (const struct argp_option *o = options; o->name; o++)
+        if (o->key == key) {
+            if (ps_engine_set(&a->engine, o->name, arg, &dt) < 0) argp_error(st, "%s", dt.text);
+            return 0;
+        }
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* ---- the file */
+
+/* Where it goes: NULL is stdout. The folder of the default is made. */
+static int find_output(const struct args *a, char **ret, struct ps_detail *dt)
+{
+    ps_auto_free char *folder = NULL;
+    int r;
+    *ret = NULL;
+    if (a->output) {
+        if (!strcmp(a->output, "-")) return 0;
+        *ret = ps_concat(a->output, "", "");
+        return *ret ? 0 : -ENOMEM;
+    }
+    if ((r = ps_profile_default_path(ret, dt)) < 0 || (r = ps_folder_of(*ret, &folder)) < 0)
+        return r;
+    r = ps_make_folders(folder);
+    return r < 0 ? ps_fail(dt, r, "%s cannot be made: %s", folder, ps_err_str(r)) : 0;
+}
+
+/* Before a minute is spent on what then cannot be written. */
+static int writable(const char *path, struct ps_detail *dt)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return ps_fail(dt, -EISDIR, "-o %s: it is there, and no regular file", path);
+    const int fd = ps_temp_beside(path, dt);
+    if (fd < 0) return dt->text[0] ? fd : ps_fail(dt, fd, "-o %s: %s", path, ps_err_str(fd));
+    (void) close(fd);
+    return 0;
+}
+
+static int put(int fd, const char *text)
+{
+    const size_t n = strlen(text);
+    int r = ps_pwrite_all(fd, text, n, 0);
+    if (!r) r = ps_pwrite_all(fd, "\n", 1, n);
+    return r ? r : fsync(fd) < 0 ? -errno : 0;
+}
+
+static int write_file(const char *path, const char *text, struct ps_detail *dt)
+{
+    ps_auto_free char *tmp = ps_concat(path, "", ".XXXXXX");
+    if (!tmp) return -ENOMEM;
+    ps_auto_close int fd = mkostemp(tmp, O_CLOEXEC);
+    int r = fd < 0 ? -errno : 0;
+    if (!r && fchmod(fd, 0644) < 0) r = -errno;
+    if (!r) r = put(fd, text);
+    if (!r && rename(tmp, path) < 0) r = -errno;
+    if (!r) return ps_sync_beside(path);
+    if (fd >= 0) (void) unlink(tmp);
+    return ps_fail(dt, r, "%s: write failed: %s", path, ps_err_str(r));
+}
+
+/* ---- what is said */
+
+static void on_progress(void *ud, const char *what, double done)
+{
+    static const char *last;
+    char text[80];
+    if (!isatty(STDERR_FILENO)) { /* a line for each part */
+        if (what != last) ps_say("probing: %s", what);
+        last = what;
+        return;
+    }
+    (void) snprintf(text, sizeof text, "probing: %s, %.0f %%", what, 100 * done);
+    ps_progress_line(text);
+}
+
+static void say_profile(const char *text)
+{
+    struct ps_profile p;
+    if (ps_profile_parse(text, strlen(text), "profile", &p, NULL) < 0) return;
+    ps_say("memory %.1f GB/s, linears %.0f GFLOP/s (%u threads)", p.host.mem / 1e9,
+           p.host.flops / 1e9, p.threads);
+    if (p.disk_read.alone > 0)
+        ps_say("disk: reads %.2f GB/s, writes %.2f GB/s", p.disk_read.alone / 1e9,
+               p.disk_write.alone / 1e9);
+    if (p.gpu_mem)
+        ps_say("%s: memory %.0f GB/s, linears %.1f TFLOP/s, to it %.1f GB/s, from it %.1f GB/s",
+               p.gpu_name, p.gpu.mem / 1e9, p.gpu.flops / 1e12, p.h2d.alone / 1e9,
+               p.d2h.alone / 1e9);
+}
+
+/* ---- the command */
+
+static void find_gpu(const struct args *a, struct ps_probe_machine *cfg)
+{
+    const uint64_t wanted = a->engine.gpu_mem, enough = UINT64_C(2560) << 20;
+    struct ps_cuda_info info;
+    struct ps_detail why = { "" };
+    if (!wanted) return;
+    cfg->gpu = ps_gpu_usable(&info, &why);
+    if (cfg->gpu)
+        cfg->gpu_mem = ps_gpu_ceiling(&info, wanted == UINT64_MAX ? enough : wanted);
+    else if (wanted != UINT64_MAX)
+        ps_say(
+            "warning: --gpu-mem does nothing here: no GPU can be used (%.500s); doctor says more",
+            why.text);
+}
+
+static int probe(const struct args *a, const char *path, struct ps_detail *dt)
+{
+    const struct ps_engine_args *e = &a->engine;
+    ps_auto_free char *text = NULL;
+    struct ps_machine m;
+    struct ps_probe_machine cfg = { .threads = e->plan.threads,
+                                    .quick = a->quick,
+                                    .seconds = a->seconds,
+                                    .folder = e->offload_dir ? e->offload_dir : ".",
+                                    .io = e->run.io,
+                                    .disk_space = e->plan.disk_space,
+                                    .progress = on_progress,
+                                    .warn = ps_say_warning,
+                                    .stop = ps_signals_count() };
+    find_gpu(a, &cfg);
+    ps_machine_read("", &m);
+    cfg.host_mem = e->plan.host_mem < m.mem_available / 2 ? e->plan.host_mem : m.mem_available / 2;
+    if (!cfg.threads) cfg.threads = m.cpus ? m.cpus : 1;
+    int r = ps_probe_machine(&cfg, &text, dt);
+    ps_progress_end();
+    if (r < 0) return r;
+    if (path)
+        r = write_file(path, text, dt);
+    else if (puts(text) == EOF)
+        r = -EIO;
+    if (r < 0) return r;
+    say_profile(text);
+    if (path) ps_say("the profile is in %s", path);
+    return 0;
+}
+
+int ps_cmd_probe(int argc, char **argv)
+{
+    static const struct argp argp = { options,
+                                      parse,
+                                      NULL,
+                                      "Measures memory, kernels, disk and GPU as the engine uses "
+                                      "them, and writes a hardware profile. Nothing else should "
+                                      "run meanwhile.",
+                                      NULL,
+                                      NULL,
+                                      NULL };
+    struct args a = { 0 };
+    struct ps_detail dt = { "" };
+    ps_auto_free char *path = NULL;
+    ps_engine_args_init(&a.engine);
+    (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_signals_catch();
+    int r = find_output(&a, &path, &dt);
+    if (!r && path) r = writable(path, &dt);
+    if (!r) r = probe(&a, path, &dt);
+    return r < 0 ? ps_say_error(r, &dt) : PS_EXIT_OK;
+}
