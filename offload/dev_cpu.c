@@ -108,6 +108,7 @@ void *ps_cpu_lane_main(void *arg)
             t2 = ps_now_ns();
             stall[s->task.why[p]] += t2 - from;
         }
+        t2 = ps_now_ns(); /* again: what it comes after may have ended since */
         if (!atomic_load(&c->err)) exec(c, l->q, &s->task);
         uint64_t t3 = ps_now_ns();
         (void) pthread_mutex_lock(&l->lock);

@@ -69,6 +69,9 @@ struct ps_run_io {
     /* Generated token number `index`. Sets *ret_end when it is the last; the scheduler ends it itself at max_tokens. */
     int (*token)(void *ud, struct ps_seq *s, uint32_t index, const struct ps_sample_out *out,
                  bool *ret_end);
+    /* NULL, but to measure what a later sweep takes without those before it: how many tokens more than `made` the sequence is to be taken to
+     * have, without anything having been computed for them; their KV is what lies there. They are not counted as generated. */
+    uint32_t (*jump)(void *ud, const struct ps_seq *s, uint32_t made);
     /* Before end(), layer by layer, if cfg.dump_kv. */
     int (*kept)(void *ud, struct ps_seq *s, const struct ps_kept *kept);
     int (*end)(void *ud, struct ps_seq *s);

@@ -290,6 +290,16 @@ static int end(struct ps_sched *s, uint32_t k, uint32_t index)
     return r;
 }
 
+static void jump(struct ps_sched *s, struct ps_slot *t)
+{
+    const uint32_t n = s->io->jump ? s->io->jump(s->io->ud, t->seq, t->made) : 0;
+    if (!n) return;
+    t->made += n;
+    t->fed += n;
+    t->len = t->on_disk = ps_keep_cap(&t->keep, t->len + n);
+    t->logged = 0;
+}
+
 static int take_token(struct ps_sched *s, uint32_t k, uint32_t index)
 {
     struct ps_mb *b = &s->mb[k];
@@ -312,6 +322,7 @@ static int take_token(struct ps_sched *s, uint32_t k, uint32_t index)
     t->made++;
     t->token = out->token;
     t->state = PS_SLOT_DECODE;
+    jump(s, t);
     return last || t->made >= t->seq->max_tokens ? end(s, k, index) : 0;
 }
 

@@ -129,6 +129,15 @@ static int token(void *ud, struct ps_seq *s, uint32_t index, const struct ps_sam
     return 0;
 }
 
+static uint32_t jump(void *ud, const struct ps_seq *s, uint32_t made)
+{
+    const struct sj *j = ud;
+    struct sj_seq *q = s->ud;
+    if (!j->jump || made != j->jump_at) return 0;
+    q->n_out += j->jump;
+    return j->jump;
+}
+
 static int kept(void *ud, struct ps_seq *s, const struct ps_kept *k)
 {
     struct sj_seq *q = s->ud;
@@ -188,6 +197,7 @@ int sj_run(struct sj *j, struct ps_plan_req *req, const struct ps_sim_cfg *sim,
                             .next = next,
                             .scored = scored,
                             .token = token,
+                            .jump = jump,
                             .kept = kept,
                             .end = end,
                             .sweep = sweep,

@@ -26,7 +26,8 @@ struct sj {
     int (*skip)(void *ud, const struct ps_sweep_shape *shape);
     void (*seen)(void); /* called in every callback; may be NULL */
     const struct ps_schedule *schedule;
-    ps_dev_trace *trace; /* may be NULL */
+    uint32_t jump_at, jump; /* of struct ps_run_io: once a sequence has so many tokens */
+    ps_dev_trace *trace;    /* may be NULL */
     void *trace_ud;
     struct ps_job_stats stats;
     struct ps_run_stats run;

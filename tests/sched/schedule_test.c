@@ -102,7 +102,8 @@ static size_t too_early(void)
 struct where {
     double weights, kv, hidden; /* percent on disk */
     uint32_t slots, mbs, prefetch;
-    bool gpu; /* beside one, with attention on the host; nothing lies there */
+    bool gpu;           /* beside one, with attention on the host; nothing lies there */
+    const char *policy; /* NULL: h2o */
 };
 static const struct where wheres[] = {
     { 100, 0, 0, 4, 1, 1 },   { 100, 0, 0, 2, 3, 1 },      { 60, 100, 0, 2, 2, 1 },
@@ -114,7 +115,7 @@ static void run(struct sj *j, const struct where *w, const struct ps_schedule *h
                 const struct ps_profile *machine)
 {
     struct ps_detail dt = { "" };
-    struct ps_plan_req q = sj_req(j, "h2o");
+    struct ps_plan_req q = sj_req(j, w->policy ? w->policy : "h2o");
     const struct ps_sim_cfg sim = { .profile = machine, .trace = note };
     q.weights = (struct ps_shares) { { 0, 100 - w->weights, w->weights } };
     q.kv = (struct ps_shares) { { 0, 100 - w->kv, w->kv } };
@@ -282,6 +283,49 @@ static void blocks_end_before_they_are_filled_anew(void **state)
     sj_close(&blocks);
 }
 
+/* ---- sequences that jump ahead */
+
+/* COMPUTE's seconds in each sweep with a decode row, by the tokens that the sequence had. */
+static void sweeps_of(double *ret, uint32_t made, uint32_t jump_at, uint32_t jump)
+{
+    for (size_t k = 0; k < line.n_steps; k++) {
+        ret[made] += (double) (line.step[k].end - line.step[k].begin) * 1e-9;
+        if (k % (GROUPS + 1) == GROUPS && ++made == jump_at) made += jump;
+    }
+}
+
+/* A sweep takes what it would have taken had those before it been run. */
+static void a_jump_leaves_out_sweeps(void **state)
+{
+    enum { GEN = 40, AT = 7, FAR = 20 };
+    static const char *const policies[] = { "full", "h2o" };
+    static struct sj j;
+    open_job(&j);
+    j.n_seqs = 1;
+    j.seq[0].seq.max_tokens = GEN;
+    for (size_t p = 0; p < PS_ARRAY_LEN(policies); p++)
+        for (double disk = 0; disk <= 100; disk += 100) {
+            const struct where w = {
+                .kv = disk, .slots = 1, .mbs = 1, .prefetch = 1, .policy = policies[p]
+            };
+            double all[GEN] = { 0 }, some[GEN] = { 0 };
+            j.jump = 0;
+            run(&j, &w, NULL, &all_slow);
+            sweeps_of(all, 0, 0, 0);
+            j.jump_at = AT;
+            j.jump = FAR;
+            run(&j, &w, NULL, &all_slow);
+            assert_int_equal(j.run.sweeps, GEN - FAR);
+            assert_int_equal(j.run.generated_tokens, GEN - FAR);
+            sweeps_of(some, 0, AT, FAR);
+            for (uint32_t i = 0; i < GEN; i++) {
+                const bool left_out = i >= AT && i < AT + FAR;
+                assert_float_equal(some[i], left_out ? 0 : all[i], 1e-9);
+            }
+        }
+    sj_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +334,7 @@ int main(void)
         cmocka_unit_test(barrier_times_are_those_of_a_closed_form),
         cmocka_unit_test(barriers_hold),
         cmocka_unit_test(blocks_end_before_they_are_filled_anew),
+        cmocka_unit_test(a_jump_leaves_out_sweeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
