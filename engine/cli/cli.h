@@ -20,6 +20,7 @@ enum ps_exit {
     PS_EXIT_SIGNAL = 130,
 };
 
+int ps_cmd_bench(int argc, char **argv);
 int ps_cmd_convert(int argc, char **argv);
 int ps_cmd_generate(int argc, char **argv);
 int ps_cmd_plan(int argc, char **argv);

@@ -13,6 +13,8 @@ static const struct command {
     { "convert", "pack a Hugging Face model folder for streaming", ps_cmd_convert },
     { "generate", "run a file of prompts through a model", ps_cmd_generate },
     { "plan", "how fast a job would run on a machine, and what limits it", ps_cmd_plan },
+    { "bench", "how fast requests of given lengths run, ways to run them side by side",
+      ps_cmd_bench },
     { "inspect", "what a model folder, or a results file, holds", ps_cmd_inspect },
     { "tokenize", "a text file to token ids, and back", ps_cmd_tokenize },
     { "doctor", "what this machine allows, and what to do about it", ps_cmd_doctor },

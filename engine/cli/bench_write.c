@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of -o, and that of --log, whose lines are those that FlexGen writes (flexgen/utils.py, write_benchmark_log), so that scripts which
+ * read them go on working. */
+#include "engine/base/ps_file.h"
+#include "engine/base/ps_json.h"
+#include "engine/cli/bench.h"
+#include "ps_config.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static json_t *num(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+static json_t *u64(uint64_t v) { return json_integer((json_int_t) v); }
+static json_t *text(const char *s) { return s && *s ? json_string(s) : json_null(); }
+static double known(double v) { return v > 0 ? v : NAN; }
+
+static json_t *tiers(const uint64_t v[PS_TIER__COUNT])
+{
+    return json_pack("{s:o, s:o, s:o}", "gpu", u64(v[PS_TIER_GPU]), "host", u64(v[PS_TIER_HOST]),
+                     "disk", u64(v[PS_TIER_DISK]));
+}
+
+static json_t *plan(const struct ps_bench_row *row)
+{
+    const struct ps_plan *p = &row->plan;
+    if (!row->planned) return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "gpu_batch_size",
+                     u64(p->slots), "num_gpu_batches", u64(p->micro_batches), "prefill_tokens",
+                     u64(p->prefill_tokens), "prefetch", u64(p->prefetch), "kv_entries",
+                     u64(p->kv_cap), "host_slabs", u64(p->host_slabs), "weights",
+                     tiers(p->weight_bytes), "kv", tiers(p->kv_bytes), "hidden",
+                     tiers(p->hidden_bytes), "predicted_s", num(known(p->predicted_s)));
+}
+
+static json_t *links(const struct ps_bench_run *r)
+{
+    json_t *o = json_object();
+    for (int q = 0; o && q < PS_Q__COUNT; q++) {
+        uint64_t bytes = 0;
+        for (int k = 0; k < PS_KIND__COUNT; k++) bytes += r->st.dev.bytes[q][k];
+        (void) json_object_set_new(o, ps_q_name((enum ps_q) q),
+                                   json_pack("{s:o, s:o}", "bytes", u64(bytes), "busy_s",
+                                             num((double) r->st.dev.busy_ns[q] * 1e-9)));
+    }
+    return o;
+}
+
+static json_t *run(const struct ps_bench_row *row, const struct ps_bench_run *r, bool simulated)
+{
+    const struct ps_bench_rates v = ps_bench_rates(r);
+    const struct ps_bench_limit limit = ps_bench_limit(row, r);
+    char hash[20];
+    (void) snprintf(hash, sizeof hash, "%016" PRIx64, r->hash);
+    return json_pack(
+        "{s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "complete", r->complete, "projected", r->projected, "requests", u64(r->requests), "load_s",
+        num(r->st.load_s), "prefill_s", num(r->prefill_s), "decode_s", num(r->decode_s), "total_s",
+        num(ps_bench_seconds(r)), "prefill_per_s", num(v.prefill), "decode_per_s", num(v.decode),
+        "tokens_per_s", num(v.total), "sweeps", u64(r->st.sweeps), "peak_host_bytes",
+        r->peak_host ? u64(r->peak_host) : json_null(), "limited_by", text(limit.link),
+        "share_of_floor", num(ps_bench_share(limit, r)), "links", links(r), "outputs",
+        simulated || r->projected ? json_null() : json_string(hash), "outside_probe",
+        text(r->outside));
+}
+
+static json_t *runs(const struct ps_bench_row *row, bool simulated)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; list && i < row->n_runs; i++)
+        (void) json_array_append_new(list, run(row, &row->run[i], simulated));
+    return list;
+}
+
+static json_t *schedule(const struct ps_schedule *how)
+{
+    json_t *list = json_array();
+    if (how->no_overlap) (void) json_array_append_new(list, json_string("no-overlap"));
+    if (how->barrier) (void) json_array_append_new(list, json_string("barrier"));
+    if (how->no_continuous) (void) json_array_append_new(list, json_string("no-continuous"));
+    return list;
+}
+
+static json_t *spread(const struct ps_bench_row *row, size_t offset)
+{
+    const struct ps_bench_spread s = ps_bench_spread(row, offset);
+    return json_pack("{s:o, s:o, s:o}", "median", num(s.median), "least", num(s.least), "most",
+                     num(s.most));
+}
+
+static json_t *row_json(const struct ps_bench *b, const struct ps_bench_row *row)
+{
+    const size_t at = offsetof(struct ps_bench_rates, total);
+    const double first = ps_bench_spread(ps_bench_first(b, row), at).median;
+    json_t *published = json_object_get(row->spec, "published");
+    bool complete = row->n_runs == b->repeats;
+    for (unsigned i = 0; i < row->n_runs; i++) complete = complete && row->run[i].complete;
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "name",
+        row->name, "prompt_len", u64(row->prompt), "gen_len", u64(row->gen), "requests",
+        u64(row->requests), "kv_policy", row->engine.plan.kv_config.policy, "schedule",
+        schedule(&row->how), "plan", plan(row), "prefill_per_s",
+        spread(row, offsetof(struct ps_bench_rates, prefill)), "decode_per_s",
+        spread(row, offsetof(struct ps_bench_rates, decode)), "tokens_per_s", spread(row, at),
+        "of_first", num(ps_bench_spread(row, at).median / first), "memory",
+        row->planned ? json_pack("{s:o, s:o, s:o}", "gpu",
+                                 row->plan.gpu_bytes ? u64(row->plan.gpu_bytes) : json_null(),
+                                 "planned_host", u64(row->plan.host_bytes), "disk",
+                                 u64(row->plan.disk_bytes))
+                     : json_null(),
+        "runs", runs(row, b->profile), "complete", complete, "published",
+        published ? json_incref(published) : json_null(), "error",
+        row->err ? text(row->dt.text) : json_null());
+}
+
+static json_t *all(const struct ps_bench *b, bool complete)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < b->n_rows; i++)
+        (void) json_array_append_new(list, row_json(b, &b->rows[i]));
+    return json_pack("{s:s, s:{s:s, s:o, s:s, s:b}, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o}",
+                     "version", PS_VERSION, "model", "name", b->packed->shape.name, "bytes",
+                     u64(b->packed->weight_bytes), "dtype", ps_dtype_name(b->packed->dtype),
+                     "random_weights", b->dummy, "suite", text(b->suite_path), "source",
+                     text(json_string_value(json_object_get(b->suite, "source"))), "hardware",
+                     text(b->profile ? b->profile->name : NULL), "repeats", u64(b->repeats),
+                     "simulated", b->profile != NULL, "projected", b->project > 0, "complete",
+                     complete, "rows", list);
+}
+
+/* ---- FlexGen's lines */
+
+static void log_row(FILE *f, const struct ps_bench *b, const struct ps_bench_row *row)
+{
+    const struct ps_bench_run *r = ps_bench_middle(row);
+    const struct ps_shape *s = &b->packed->shape;
+    const double gb = 0x1p30, tokens = row->prompt + row->gen;
+    double block = (double) row->plan.slots * row->plan.micro_batches;
+    if (!r) return;
+    if (block > (double) row->requests) block = (double) row->requests;
+    const struct ps_bench_rates v = ps_bench_rates(r);
+    const double cache = block * s->layers *
+                         (double) ps_slab_kv_bytes(s->kv_heads, s->head_dim,
+                                                   row->req.kv_config.type, row->prompt + row->gen);
+    (void) fprintf(f,
+                   "model size: %.3f GB\tcache size: %.3f GB\thidden size (p): %.3f GB\n"
+                   "peak gpu mem: %.3f GB\tprojected: %s\n"
+                   "prefill latency: %.3f s\tprefill throughput: %.3f token/s\n"
+                   "decode latency: %.3f s\tdecode throughput: %.3f token/s\n"
+                   "total latency: %.3f s\ttotal throughput: %.3f token/s\n",
+                   (double) b->packed->weight_bytes / gb, cache / gb,
+                   block * tokens * s->hidden * 2 / gb, (double) row->plan.gpu_bytes / gb,
+                   r->projected || b->profile ? "True" : "False", r->prefill_s, v.prefill,
+                   r->decode_s, isfinite(v.decode) ? v.decode : 0, ps_bench_seconds(r), v.total);
+}
+
+/* ---- files */
+
+/* Under its name only when it is complete. */
+static int write_file(const char *option, const char *path, const struct ps_bench *b,
+                      json_t *figures, struct ps_detail *dt)
+{
+    ps_auto_free char *tmp = ps_concat(path, "", ".tmp");
+    if (!tmp) return -ENOMEM;
+    FILE *f = fopen(tmp, "w");
+    if (!f) return ps_fail(dt, -errno, "%s: %s: %s", option, tmp, ps_err_str(errno));
+    int r = 0;
+    if (figures && (json_dumpf(figures, f, JSON_INDENT(1)) < 0 || fputc('\n', f) == EOF)) r = -EIO;
+    for (size_t i = 0; !figures && i < b->n_rows; i++) log_row(f, b, &b->rows[i]);
+    if (ferror(f) || fflush(f) || fsync(fileno(f)) < 0) r = errno ? -errno : -EIO;
+    if (fclose(f) && !r) r = -errno;
+    if (!r && rename(tmp, path) < 0) r = -errno;
+    if (!r) return ps_sync_beside(path);
+    (void) unlink(tmp);
+    return ps_fail(dt, r, "%s: %s: write failed: %s", option, path, ps_err_str(r));
+}
+
+int ps_bench_write(const struct ps_bench *b, bool complete, struct ps_detail *dt)
+{
+    int r = b->log ? write_file("--log", b->log, b, NULL, dt) : 0;
+    if (r < 0 || !b->output) return r;
+    const uint64_t before = ps_json_failures();
+    json_t *figures = all(b, complete);
+    if (!figures || ps_json_failures() != before)
+        r = ps_fail(dt, -ENOMEM, "-o %s: out of memory", b->output);
+    else
+        r = write_file("-o", b->output, b, figures, dt);
+    json_decref(figures);
+    return r;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/ps_file.h"
+#include "engine/base/ps_json.h"
+#include "engine/cli/bench.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Better now than when all is measured. */
+static int check_place(const char *option, const char *path, struct ps_detail *dt)
+{
+    ps_auto_free char *folder = NULL;
+    struct stat st;
+    if (!path) return 0;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return ps_fail(dt, -PS_EUSAGE, "%s %s is there and no regular file; give another name",
+                       option, path);
+    int r = ps_folder_of(path, &folder);
+    if (!r && access(folder, W_OK | X_OK) < 0)
+        r = ps_fail(dt, -errno, "%s %s: its folder %s cannot be written: %s", option, path, folder,
+                    ps_err_str(errno));
+    return r;
+}
+
+static int check_places(const struct ps_bench *b, struct ps_detail *dt)
+{
+    int r = check_place("-o", b->output, dt);
+    if (!r) r = check_place("--log", b->log, dt);
+    if (!r && b->output && b->log && !strcmp(b->output, b->log))
+        r = ps_fail(dt, -PS_EUSAGE, "-o and --log are the same file");
+    return r;
+}
+
+static void tell(const struct ps_bench *b, const struct ps_bench_row *row, unsigned round)
+{
+    if (b->profile && !row->err) return;
+    if (row->err)
+        ps_say("%s: %s", row->name, row->dt.text);
+    else if (row->run[row->n_runs - 1].complete)
+        ps_say("%s, %u + %u tokens, round %u of %u: %.2f tokens/s", row->name, row->prompt,
+               row->gen, round + 1, b->repeats, ps_bench_rates(&row->run[row->n_runs - 1]).total);
+}
+
+/* In turn, so that a slow minute hits all alike. 1: a signal came. */
+static int rounds(struct ps_bench *b)
+{
+    for (unsigned i = 0; i < b->repeats; i++)
+        for (size_t k = 0; k < b->n_rows; k++) {
+            struct ps_bench_row *row = &b->rows[k];
+            if (row->err) continue;
+            int r = *ps_signals_count() ? 1 : ps_bench_measure(b, row);
+            if (r) return r;
+            tell(b, row, i);
+        }
+    return 0;
+}
+
+/* One row's failure is the command's; of several, those that worked count. */
+static int exit_code(const struct ps_bench *b)
+{
+    int first = 0;
+    size_t failed = 0;
+    for (size_t i = 0; i < b->n_rows; i++) {
+        if (!b->rows[i].err) continue;
+        failed++;
+        if (!first) first = b->rows[i].err;
+    }
+    if (!failed) return PS_EXIT_OK;
+    if (failed < b->n_rows) return PS_EXIT_SOME_FAILED;
+    if (b->n_rows == 1 && b->rows[0].text) (void) fputs(b->rows[0].text, stderr);
+    return first == -PS_EUSAGE                         ? PS_EXIT_USAGE
+           : first == -PS_EBUDGET || first == -PS_EPIN ? PS_EXIT_DOES_NOT_FIT
+                                                       : PS_EXIT_FAILED;
+}
+
+static int bench(struct ps_bench *b)
+{
+    struct ps_detail dt = { "" };
+    int r = check_places(b, &dt);
+    if (!r) r = ps_bench_open_model(b, &dt);
+    if (r < 0) return ps_say_error(r, &dt);
+    const bool stopped = rounds(b) > 0;
+    r = ps_bench_table(b);
+    if (!r) r = ps_bench_write(b, !stopped, &dt);
+    if (r < 0) return ps_say_error(r, &dt);
+    if (!stopped) return exit_code(b);
+    ps_say("interrupted; the rows that were done are told, and marked in -o");
+    return PS_EXIT_SIGNAL;
+}
+
+int ps_cmd_bench(int argc, char **argv)
+{
+    struct ps_bench b;
+    (void) ps_json_failures(); /* puts its allocator in place */
+    ps_bench_parse(argc, argv, &b);
+    ps_signals_catch();
+    int rc = bench(&b);
+    for (size_t i = 0; i < b.n_rows; i++) ps_bench_row_done(&b.rows[i]);
+    free(b.rows);
+    ps_bench_close_model(&b);
+    json_decref(b.suite);
+    free(b.suite_model);
+    return rc;
+}
