@@ -77,10 +77,8 @@ void ps_gauges_host(struct ps_gauge_list *l, bool quick)
         add_attention(l, PS_OP_attn_decode, PS_F16, d, quick ? &some_n : &all_n);
         add_attention(l, PS_OP_attn_prompt, PS_F16, d, quick || d > 64 ? &some_t : &all_t);
     }
-    if (!quick) {
-        add_attention(l, PS_OP_attn_decode, PS_F32, 64, &some_n);
-        add_attention(l, PS_OP_attn_prompt, PS_F32, 64, &some_t);
-    }
+    add_attention(l, PS_OP_attn_decode, PS_F32, 64, &some_n);
+    if (!quick) add_attention(l, PS_OP_attn_prompt, PS_F32, 64, &some_t);
     add_scores(l);
     add_ops(l);
     add(l, (struct ps_gauge) {

@@ -13,7 +13,7 @@ void ps_rig_fill(void *p, uint64_t bytes, bool f32)
     uint32_t x = 2463534242u, *w = p;
     for (uint64_t i = 0; i < n / 4; i++) {
         x ^= x << 13, x ^= x >> 17, x ^= x << 5;
-        w[i] = f32 ? (x & 0x80ffffffu) | 0x3d000000u : (x & 0x83ff83ffu) | 0x2c002c00u;
+        w[i] = f32 ? (x & 0x80ff83ffu) | 0x3d002c00u : (x & 0x83ff83ffu) | 0x2c002c00u;
     }
     for (uint64_t at = n; at < bytes; at += n)
         memcpy((uint8_t *) p + at, p, bytes - at < n ? bytes - at : n);

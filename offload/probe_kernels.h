@@ -47,8 +47,8 @@ enum { PS_RIG_CHUNK = 8 << 20, PS_RIG_CTL_BYTES = 8 << 20 };
 #define PS_RIG_ACT_BYTES(cold)  ((cold) / 4)
 #define PS_RIG_META_BYTES(cold) ((cold) / 16)
 
-/* Fills what has to be filled of `bytes` of host memory: floats of either sign around 1e-1 when `f32`, else halves (as bf16 and f32 they are
- * tiny, and normal). */
+/* Fills `bytes` of host memory with halves around 1e-1 of either sign or, if `f32`, floats of that size. Whatever type a kernel takes them for, they
+ * are normal numbers: gauges of several types share the memory. */
 void ps_rig_fill(void *p, uint64_t bytes, bool f32);
 /* Scratch that a worker, or the GPU's rows, need for any of these gauges. */
 size_t ps_rig_scratch(struct ps_rig *r, const struct ps_gauge *g, unsigned n);

@@ -127,12 +127,26 @@ static int gpu(struct ps_reader *r, const json_t *v)
     return e ? e : worker(r, v, &p->gpu);
 }
 
+/* Both rates are known, or neither: then nothing can be put there. */
+static int disk_rates(struct ps_reader *r, const json_t *v)
+{
+    struct ps_profile *p = r->p;
+    const bool read = p->disk_read.alone > 0, write = p->disk_write.alone > 0;
+    if (read != write)
+        return ps_reader_refuse_at(r, read ? "write" : "read",
+                                   json_object_get(v, read ? "write" : "read"),
+                                   "a figure, as there is one for the other way");
+    if (!read) p->disk_space = 0;
+    return 0;
+}
+
 static int disk(struct ps_reader *r, const json_t *v)
 {
     static const char *const members[] = { "read_over_depth", "write_over_depth", NULL };
     struct ps_profile *p = r->p;
     int e = ps_reader_only(r, v, ps_fields_disk, NULL, members);
     if (!e) e = ps_reader_figures(r, v, ps_fields_disk, p);
+    if (!e) e = disk_rates(r, v);
     if (!e) e = list(r, v, &read_list, p->disk_read_at, &p->n_disk_read);
     return e ? e : list(r, v, &write_list, p->disk_write_at, &p->n_disk_write);
 }

@@ -109,7 +109,7 @@ static void this_machine(void **state)
     ps_machine_read("", &m);
     assert_true(ps_profile_is_this(p, &m, "") && p->threads == 2);
     assert_true(p->host.mem > 1e8 && p->host.flops > 1e7 && p->host.n_linear == 2 &&
-                p->host.n_decode == 2 && p->host.n_prompt == 2);
+                p->host.n_decode == 3 && p->host.n_prompt == 2);
     for (int op = 0; op < PS_OP__COUNT; op++)
         if (op != PS_OP_linear && op != PS_OP_attn_decode && op != PS_OP_attn_prompt)
             if (!(p->host.op[op] > 0)) fail_msg("%s was not measured", ps_op_name((enum ps_op) op));

@@ -34,7 +34,7 @@ static void least(void **state)
                        "\"links\":null}",
                        &p, &dt),
                  &dt);
-    assert_true(p.disk_read.alone == 0);
+    assert_true(p.disk_read.alone == 0 && p.disk_space == 0);
 }
 
 #define CURVE(unit, x, y) \
@@ -139,6 +139,8 @@ static void refusals(void **state)
         { "{\"name\":\"a\"," HOST ",\"disk\":{\"read\":" FIG("2", "GB/s") "}}",
           "disk.write is missing" },
         { "{\"name\":\"a\"," HOST ",\"disk\":null}", "disk is null" },
+        { "{\"name\":\"a\"," HOST ",\"disk\":{\"read\":null,\"write\":" FIG("2", "GB/s") "}}",
+          "disk.read is null; expected a figure, as there is one" },
         { "{\"name\":\"a\"," HOST "," DISK "," GPU "}", "links.h2d is missing" },
         { "{\"name\":\"a\"," HOST "," DISK "," GPU ",\"links\":{\"h2d\":" FIG("9", "GB/s") "}}",
           "links.d2h is missing" },
@@ -228,11 +230,14 @@ static void shipped(void **state)
         if (e->d_name[0] == '.') continue;
         (void) snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         assert_ok_dt(ps_profile_read(path, &p, &dt), &dt);
-        assert_true(p.disk_read.alone > 0 && p.disk_write.alone > 0 && !p.measured && p.cpu[0]);
+        assert_true(!p.measured && p.cpu[0] && p.cores &&
+                    (p.disk_read.alone > 0) == (p.disk_space > 0));
+        assert_true(!p.gpu_mem ||
+                    (p.gpu_name[0] && p.gpu.mem > p.host.mem && p.gpu.flops > p.host.flops));
         n++;
     }
     (void) closedir(d);
-    assert_true(n >= 1);
+    assert_true(n >= 7);
 }
 
 static void every_allocation_fails(void **state)
