@@ -5,7 +5,8 @@
  * Tasks that are under way share the machine (sim_price.h says what they use of what): all go at full speed as long as there is enough of
  * everything. If not, all slow down alike until nothing is used more than there is; those that do not use what ran out then speed up
  * again, until something else runs out or they go at full speed. So nothing that is scarce ever lies idle, and what a task has done is
- * the time that passed times its speed.
+ * the time that passed times its speed. Disk transfers take their share first, and the others share the rest: they ask for little of the
+ * cores and of memory, and who asks for less than the others is the last to go short.
  *
  * The clock is the submitting thread's, too: it stands still while that submits, and what is submitted after a wait begins no earlier than
  * what was waited for was done. A queue is full when a real one is: then the host waits, as it does there. */
@@ -85,11 +86,9 @@ static double level(const struct sim *s, unsigned open, const double room[PS_SHA
     return least;
 }
 
-static void share(struct sim *s)
+static void share_among(struct sim *s, unsigned open, double room[PS_SHARED__COUNT])
 {
-    double room[PS_SHARED__COUNT];
-    ps_price_room(&s->pricer, s->running, room);
-    for (unsigned open = s->running; open;) {
+    while (open) {
         int scarce;
         const double speed = level(s, open, room, &scarce);
         for (int q = 0; q < PS_Q__COUNT; q++) {
@@ -98,9 +97,18 @@ static void share(struct sim *s)
             if (scarce >= 0 && !(use[scarce] > 0)) continue;
             open &= ~(1u << q);
             s->lane[q].speed = speed;
-            for (int i = 0; i < PS_SHARED__COUNT; i++) room[i] -= speed * use[i];
+            for (int i = 0; i < PS_SHARED__COUNT; i++) room[i] = fmax(room[i] - speed * use[i], 0);
         }
     }
+}
+
+static void share(struct sim *s)
+{
+    const unsigned disk = s->running & (1u << PS_Q_READ | 1u << PS_Q_WRITE);
+    double room[PS_SHARED__COUNT];
+    ps_price_room(&s->pricer, s->running, room);
+    share_among(s, disk, room);
+    share_among(s, s->running & ~disk, room);
 }
 
 static void pass_time(struct sim *s, double t)

@@ -141,12 +141,12 @@ static void latency_shares_nothing(void **state)
 
 static void memory_under_compute_and_disk(void **state)
 {
-    /* A call reads 1 GB/s of the 1.25 that there are; the disk writes 1 GB/s into them: both at 5/8. */
+    /* A call reads 1 GB/s of the 1.25 that there are, of which the disk takes 1 first. */
     struct rig *g =
         rig_open((struct ps_profile) { .host.mem = 1.25 * G, .disk_read.alone = 1 * G }, false);
     rig_call(g, PS_Q_COMPUTE, 4, NULL, NULL);
     rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_WEIGHTS, 2 * G);
-    near(rig_drained(g), 2 / 0.625 + 2);
+    near(rig_drained(g), 2 + 4 - 2 * 0.25);
     /* Beside a GPU, COMPUTE uses none of it. */
     g = rig_open((struct ps_profile) { .host.mem = 1.25 * G, .disk_read.alone = 1 * G }, true);
     rig_call(g, PS_Q_COMPUTE, 4, NULL, NULL);
@@ -172,7 +172,7 @@ static void cores(void **state)
         false);
     rig_call(g, PS_Q_COMPUTE, 4, NULL, NULL);
     rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_WEIGHTS, 2 * G);
-    near(rig_drained(g), 2.5 + 2);
+    near(rig_drained(g), 2 + 4 - 2 * 0.75);
     /* Beside a GPU all threads are behind HOST. */
     g = rig_open(
         (struct ps_profile) { .cores = 2, .threads = 2, .io_cores = 0.5, .disk_read.alone = G },
@@ -192,26 +192,32 @@ static void latency_takes_no_cores(void **state)
         false);
     rig_call(g, PS_Q_COMPUTE, 4, NULL, NULL);
     rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_WEIGHTS, 2 * G);
-    near(rig_drained(g), 4 * 2.25 / 2);
+    near(rig_drained(g), 4 + 4 - 4 * 0.875);
 }
 
-/* Two ran out of memory; the third shares cores with one of them, and gets what that leaves. */
+static void the_disk_comes_first(void **state)
+{
+    /* Of 3.5 GB/s, reads take 2 and writes 1, and a call that wants 1 has the rest: 2 s at half speed. */
+    struct rig *g = rig_open((struct ps_profile) { .host.mem = 3.5 * G,
+                                                   .disk_read.alone = 2 * G,
+                                                   .disk_write.alone = 1 * G },
+                             false);
+    rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_KV, 8 * G);
+    rig_move_alone(g, PS_DISK, PS_HOST, PS_KIND_KV, 2 * G);
+    rig_call(g, PS_Q_COMPUTE, 4, NULL, NULL);
+    near(rig_drained(g), 5);
+    /* Nothing is left. */
+    g = rig_open((struct ps_profile) { .host.mem = 1 * G, .disk_read.alone = 1 * G }, false);
+    rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_KV, 2 * G);
+    rig_call(g, PS_Q_COMPUTE, 1, NULL, NULL);
+    rig_call(g, PS_Q_HOST, 1, NULL, NULL);
+    near(rig_drained(g), 2 + 2);
+}
+
 static void what_is_left_is_used(void **state)
 {
-    struct rig *g = rig_open((struct ps_profile) { .cores = 1,
-                                                   .threads = 1,
-                                                   .host.mem = 4 * G,
-                                                   .disk_read.alone = 4 * G,
-                                                   .disk_write.alone = 4 * G },
-                             false);
-    /* Reads and writes use all of memory, each: half speed. HOST uses a quarter of it and a core. */
-    rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_KV, 8 * G);
-    rig_move_alone(g, PS_DISK, PS_HOST, PS_KIND_KV, 8 * G);
-    rig_call(g, PS_Q_HOST, 1, NULL, NULL);
-    /* All at 1 / 2.25 until the call is done at 2.25 s, then two at 1/2. */
-    near(rig_drained(g), 2.25 + (2 - 1) * 2);
     /* COMPUTE and HOST at half speed each, for the core; memory is then free for the disk. */
-    g = rig_open(
+    struct rig *g = rig_open(
         (struct ps_profile) {
             .cores = 1, .threads = 1, .host.mem = 2 * G, .disk_read.alone = 1 * G },
         false);
@@ -262,6 +268,7 @@ int main(void)
         cmocka_unit_test(memory_under_compute_and_disk),
         cmocka_unit_test(cores),
         cmocka_unit_test(latency_takes_no_cores),
+        cmocka_unit_test(the_disk_comes_first),
         cmocka_unit_test(what_is_left_is_used),
         cmocka_unit_test(open_survives_oom),
     };
