@@ -41,6 +41,8 @@ PS_INLINE void prefetch_far(uintptr_t at) /* may lie past the end: a prefetch ne
     _mm_prefetch((const char *) at, _MM_HINT_T1);
 }
 
+PS_INLINE void prefetch_near(uintptr_t at) { _mm_prefetch((const char *) at, _MM_HINT_T0); }
+
 /* ---- few rows: lanes along k */
 
 /* What is fetched into L2 while a group of columns is worked on: the next group, in the order of addresses whatever the order
@@ -57,7 +59,8 @@ struct dot_walk {
     uint32_t n0, cols, k0, kn;
     const float *xp; /* [K / VL][mr][VL] */
     float *sums;     /* [mr][GROUP][VL] */
-    bool once; /* no other rows: w is used once, and fetched into L1 dot_ahead() columns ahead */
+    bool first;      /* of the blocks of rows: fetches w into L1, dot_ahead() columns ahead */
+    bool once;       /* no other rows: w is used once */
     struct dot_fetch *fetch;
 };
 
@@ -136,8 +139,8 @@ PS_INLINE void dot_tile(const struct dot_walk *d, enum ps_dtype t, int mr, int n
     }
     uint32_t k = 0;
     for (; k + line <= d->kn; k += line) {
-        for (int j = 0; j < nr && d->once; j++)
-            _mm_prefetch(near + (size_t) j * ldw + k * sz, _MM_HINT_T0);
+        for (int j = 0; j < nr && d->first; j++)
+            prefetch_near((uintptr_t) near + (size_t) j * ldw + k * sz);
         dot_fetch_lines(&fetch, nr);
         if (mr == 1) {
             dot_steps(t, mr, nr, (int) line / VL, x + k, w + k * sz, ldw, acc);
@@ -242,6 +245,7 @@ PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_b
             const bool last = k + d.kn == a->k, block_done = last || (k + d.kn) % PS_LIN_KB == 0;
             for (uint32_t b = 0; b < blocks; b++) {
                 const uint32_t m = row[b], mr = row[b + 1] - m;
+                d.first = b == 0;
                 d.xp = scratch + at.x + m * kpad;
                 d.sums = scratch + at.panel + (size_t) m * PS_LIN_GROUP * VL;
                 dot_block(&d, t, mr);
