@@ -8,7 +8,7 @@
 enum {
     PS_LIN_KB = 2048, /* inputs k per block: part of the order of additions, the same for every M */
     PS_LIN_MC = 512,  /* rows of x packed at a time */
-    PS_LIN_NC = 1024, /* columns whose sums wait in scratch while K has several blocks */
+    PS_LIN_NC = 2048, /* columns whose sums wait in scratch while K has several blocks */
     PS_LIN_MR_MAX = 16,  /* of all rows: register tiles of at most this many rows of x */
     PS_LIN_NT_MAX = 32,  /* and columns */
     PS_LIN_DOT_MAX = 48, /* up to this many rows: lanes along k, w is not packed */

@@ -12,7 +12,8 @@
  *    sums wait in scratch, are transposed and added class by class.
  *  - many rows (panel_*): lanes along n. A tile of 32 columns of w is widened and transposed into a panel that
  *    stays in L2, x is packed once per block into tiles of MR rows; both with the classes apart, so that the inner
- *    loop runs over one class with MR x 2 vectors in registers and one broadcast per row.
+ *    loop runs over one class with MR x 2 vectors in registers and one broadcast per row. Meanwhile the weights of the
+ *    next tile of columns are fetched.
  */
 #ifndef PS_LINEAR_IMPL_H
 #define PS_LINEAR_IMPL_H
@@ -285,7 +286,7 @@ PS_INLINE void panel_fill(const struct ps_linear *a, enum ps_dtype t, uint32_t n
             load_block(t, w, ld, rows, k, cnt, r);
             if (k * sz % 64 == 0)
                 for (uint32_t i = 0; i < VL; i++)
-                    prefetch_far((uintptr_t) w + (VL + i) * ld + k * sz);
+                    prefetch_near((uintptr_t) w + i * ld + k * sz + 2 * 64);
             if (cnt == VL)
                 for (uint32_t c = 0; c < VL; c++) vf_store(p + c * stride, r[c]);
             else
@@ -306,6 +307,8 @@ PS_INLINE void pack_rows(const float *x, size_t ldx, uint32_t mr, uint32_t kn, f
         for (uint32_t k = 0; k < kn; k += VL, p += mr) {
             const uint32_t cnt = kn - k < VL ? kn - k : VL;
             vf r[VL];
+            for (uint32_t i = 0; i < VL; i++)
+                prefetch_near((uintptr_t) (x + (h + i) * ldx + k) + 8 * 64);
             if (cnt == VL)
                 for (uint32_t i = 0; i < VL; i++)
                     r[i] = i < rows ? vf_load(x + (h + i) * ldx + k) : vf_zero();
@@ -341,17 +344,36 @@ PS_INLINE void panel_chain(int mr, const float *xp, const float *panel, uint32_t
         }
 }
 
+/* A panel's weights that are fetched into L2 while tiles run over the panel before it: `share` lines for each class. */
+struct panel_fetch {
+    uintptr_t at; /* a row of w, of `lines` lines */
+    size_t ld;
+    uint32_t line, lines, rows, share;
+};
+PS_INLINE void panel_fetch_lines(struct panel_fetch *f)
+{
+    for (uint32_t i = 0; i < f->share && f->rows; i++) {
+        prefetch_far(f->at + f->line * 64);
+        if (++f->line < f->lines) continue;
+        f->line = 0;
+        f->at += f->ld;
+        f->rows--;
+    }
+}
+
 struct panel_tile {
     const float *xp, *panel;
     size_t xp_stride, panel_stride;
     uint32_t kn;
     float *sums;
     bool first;
+    struct panel_fetch *fetch;
 };
 PS_INLINE void panel_tile_run(int mr, const struct panel_tile *p)
 {
     for (uint32_t c = 0; c < VL; c++) {
         const uint32_t jn = p->kn > c ? (p->kn - c + VL - 1) / VL : 0;
+        panel_fetch_lines(p->fetch);
         panel_chain(mr, p->xp + c * p->xp_stride, p->panel + c * p->panel_stride, jn, p->sums,
                     p->first && c == 0);
     }
@@ -382,13 +404,28 @@ PS_INLINE float *chunk_xp(const struct chunk *c, uint32_t b) /* classes are jn*m
     return c->xp + VL * (c->jn * chunk_row(c, b) + (size_t) b * VL);
 }
 
+PS_INLINE struct panel_fetch panel_next(const struct ps_linear *a, enum ps_dtype t,
+                                        const struct chunk *ch, uint32_t n, uint32_t k)
+{
+    const size_t sz = t == PS_F32 ? 4 : 2, ld = (size_t) a->k * sz;
+    const uint32_t kn = a->k - k < PS_LIN_KB ? a->k - k : PS_LIN_KB, classes = ch->blocks * VL;
+    struct panel_fetch f = { .at = (uintptr_t) a->w + n * ld + k * sz, .ld = ld, .rows = NT };
+    f.lines = (uint32_t) ((kn * sz + 63) / 64);
+    f.share = (NT * f.lines + classes - 1) / classes;
+    return f;
+}
+
 PS_INLINE void panel_block(const struct ps_linear *a, enum ps_dtype t, const struct chunk *ch,
                            uint32_t n, uint32_t n_end, uint32_t k, uint32_t kn, float *panel,
-                           float *sums, bool keep)
+                           float *sums, bool keep, struct panel_fetch *next)
 {
     const uint32_t cols = n_end - n < NT ? n_end - n : NT;
     struct panel_tile p = {
-        .panel = panel, .panel_stride = ch->jn * NT + PS_LIN_PAD, .kn = kn, .first = k == 0
+        .panel = panel,
+        .panel_stride = ch->jn * NT + PS_LIN_PAD,
+        .kn = kn,
+        .first = k == 0,
+        .fetch = next,
     };
     panel_fill(a, t, n, cols, k, kn, panel, p.panel_stride);
     for (uint32_t b = 0; b < ch->blocks; b++) {
@@ -427,10 +464,16 @@ PS_INLINE void panel_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n
                     pack_rows(a->x + (size_t) (ch.m0 + m) * a->ldx + k, a->ldx, mr, kn,
                               chunk_xp(&ch, b), ch.jn * mr + VL);
                 }
-                for (uint32_t n = n0; n < n1; n += NT)
+                const bool last_k = k + kn == a->k;
+                const uint32_t then = !last_k ? n0 : n1 < n_end || c + 1 == chunks ? n1 : n_begin;
+                for (uint32_t n = n0; n < n1; n += NT) {
+                    struct panel_fetch next =
+                        n + NT < n1 ? panel_next(a, t, &ch, n + NT, k)
+                                    : panel_next(a, t, &ch, then, last_k ? 0 : k + kn);
                     panel_block(a, t, &ch, n, n1, k, kn, scratch + at.panel,
                                 scratch + at.sums + (one_block ? 0 : (size_t) (n - n0) * ch.rows),
-                                !one_block);
+                                !one_block, &next);
+                }
             }
         }
 }
