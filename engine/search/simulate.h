@@ -29,8 +29,9 @@ struct ps_simulate_cfg {
 };
 
 struct ps_simulated {
-    struct ps_run_stats run; /* of the whole job, in the machine's time: bytes and busy times per queue, sweeps, tokens */
-    double total_s;          /* prefill + decode; loading is run.load_s */
+    struct ps_run_stats
+        run; /* of the whole job, in the machine's time: bytes and busy times per queue, sweeps, tokens */
+    double total_s; /* prefill + decode; loading is run.load_s */
     uint64_t sweeps_run;
     bool outside; /* something was priced beyond what was probed */
     char outside_what[160];
