@@ -5,7 +5,6 @@
 #include "engine/cli/generate.h"
 #include "engine/search/search.h"
 #include "offload/dev.h"
-#include "offload/machine.h"
 #include "offload/probe.h"
 #include "offload/probe_gpu.h"
 #include <string.h>
@@ -125,26 +124,12 @@ static void quick_look(struct ps_job_cfg *job, const char *offload_dir)
         job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
 }
 
-/* The profile that `penstock probe` made of this machine, if it is there. */
-static bool probed_before(const struct ps_generate_args *a, struct ps_profile *ret)
-{
-    ps_auto_free char *path = NULL;
-    struct ps_machine m;
-    if (ps_profile_default_path(&path, NULL) < 0 || ps_profile_read(path, ret, NULL) < 0)
-        return false;
-    ps_machine_read("", &m);
-    if (!ps_profile_is_this(ret, &m, a->job.gpu ? a->gpu.name : "")) return false;
-    ret->threads = a->job.plan.threads;
-    return true;
-}
-
 /* A profile of what a quick look saw. The rest is what such machines have: what a task costs before it begins, and a disk. */
 static void flat_profile(const struct ps_generate_args *a, struct ps_profile *ret)
 {
     const struct ps_job_probed *p = &a->job.probed;
     const bool gpu = a->job.gpu != NULL;
     *ret = (struct ps_profile) {
-        .threads = a->job.plan.threads,
         .cores = a->job.plan.threads,
         .gpu_mem = a->job.plan.gpu.mem_bytes,
         .sm = a->job.plan.gpu.sm,
@@ -178,11 +163,12 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
     const bool large = job->model->weight_bytes >= PROBE_WORTH_BYTES;
     if (!job->report && !large) return;
     job->plan.model = job->model;
-    const bool before = probed_before(a, p);
+    const bool before = ps_profile_of_this(job->gpu ? a->gpu.name : "", p);
     if (!before) {
         quick_look(job, offload_dir);
         flat_profile(a, p);
     }
+    p->threads = job->plan.threads;
     ps_search_rates(p, &job->plan);
     if (before) report_profile(job, p);
     a->planning.known = large && p->host.mem > 0 && p->host.flops > 0 &&
