@@ -157,7 +157,7 @@ def stage_e2e(st):
 def stage_valgrind(st):
     """The small suites; those with threads and io_uring are ASan's and TSan's, and so is the planner's, which takes minutes. Valgrind (3.19 at least) does not know that io_uring_enter()
     waits: it keeps its one lock meanwhile, so that the thread that is waited for never runs. Nor does it know cudaemu's fibers."""
-    st.meson_test(os.path.join(OUT, "gcc"), lambda suites: "fast" in suites and not suites & {"kernels", "ktest", "offload", "plan", "sched", "e2e", "cudaemu"},
+    st.meson_test(os.path.join(OUT, "gcc"), lambda suites: "fast" in suites and not suites & {"kernels", "ktest", "offload", "plan", "sched", "search", "e2e", "cudaemu"},
                   setup="valgrind", slow_by=6)
 
 

@@ -50,9 +50,10 @@ struct ps_sweep_shape {
     uint32_t lots; /* of at most the plan's chunk_rows rows that go through a layer together */
     uint32_t prompts;
     uint64_t decode_rows, prompt_rows, head_rows;
-    uint64_t entries;    /* that decode rows attend to, in one layer and KV head */
-    double prompt_pairs; /* of a query and a key of prompts, causality not counted in */
-    bool last;           /* none can come after it */
+    const uint32_t *rows; /* [micro_batches]; valid until the next sweep is laid out */
+    uint64_t entries;     /* that decode rows attend to, in one layer and KV head */
+    double prompt_pairs;  /* of a query and a key of prompts, causality not counted in */
+    bool last;            /* none can come after it */
     uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT]; /* that it moves */
 };
 

@@ -11,6 +11,7 @@ enum home { HOST_VISITS, HOST_FAR, DISK_VISITS, DISK_FAR, HOMES };
 
 struct ps_skip {
     uint32_t (*layers)[HOMES];                 /* [micro_batches] */
+    uint32_t *rows;                            /* [micro_batches], of this sweep */
     struct ps_sweep_shape shape;               /* of this sweep */
     uint64_t lap[PS_Q__COUNT][PS_KIND__COUNT]; /* weights, in each sweep */
     uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT];
@@ -28,8 +29,11 @@ int ps_skip_init(struct ps_sched *s)
 {
     if (!s->io->skip) return 0;
     s->skip = ps_calloc(1, sizeof *s->skip);
-    if (s->skip) s->skip->layers = ps_calloc(s->plan->micro_batches, sizeof *s->skip->layers);
-    if (!s->skip || !s->skip->layers) return ps_fail(s->dt, -ENOMEM, "simulation: out of memory");
+    if (!s->skip) return ps_fail(s->dt, -ENOMEM, "simulation: out of memory");
+    s->skip->layers = ps_calloc(s->plan->micro_batches, sizeof *s->skip->layers);
+    s->skip->rows = ps_calloc(s->plan->micro_batches, sizeof *s->skip->rows);
+    if (!s->skip->layers || !s->skip->rows)
+        return ps_fail(s->dt, -ENOMEM, "simulation: out of memory");
     for (uint32_t j = 0; j < s->shape->layers; j++)
         for (uint32_t k = 0; k < s->plan->micro_batches; k++) {
             const enum home h = home_of(s, ps_kv_home(s, j, k));
@@ -41,7 +45,9 @@ int ps_skip_init(struct ps_sched *s)
 
 void ps_skip_done(struct ps_sched *s)
 {
-    if (s->skip) free(s->skip->layers);
+    if (!s->skip) return;
+    free(s->skip->layers);
+    free(s->skip->rows);
     free(s->skip);
 }
 
@@ -142,7 +148,7 @@ static void count_hidden(const struct ps_sched *s, uint32_t k, moved to)
 static void add_rows(const struct ps_sched *s, uint32_t k, struct ps_sweep_shape *to)
 {
     const struct ps_mb *b = &s->mb[k];
-    to->micro_batches++;
+    s->skip->rows[to->micro_batches++] = b->n_rows;
     to->lots += (b->n_rows + s->plan->chunk_rows - 1) / s->plan->chunk_rows;
     to->prompts += b->n_prompt;
     to->decode_rows += b->n_decode;
@@ -162,7 +168,8 @@ int ps_skip_ask(struct ps_sched *s)
     bool more;
     int r = ps_slots_more(s, &more);
     if (r < 0) return r;
-    *shape = (struct ps_sweep_shape) { .sweep = s->stats.sweeps, .last = !more };
+    *shape =
+        (struct ps_sweep_shape) { .sweep = s->stats.sweeps, .rows = s->skip->rows, .last = !more };
     memcpy(shape->bytes, s->skip->lap, sizeof shape->bytes);
     for (uint32_t k = 0; k < s->plan->micro_batches; k++) {
         if (!s->mb[k].n_rows) continue;

@@ -37,10 +37,8 @@ int ps_feed_init(struct ps_feed *f, const struct ps_lengths *lengths, const stru
     f->seqs = ps_calloc(room, sizeof *f->seqs);
     f->unused = ps_calloc(room, sizeof *f->unused);
     f->prompt = ps_calloc(most, sizeof *f->prompt);
-    if (!f->seqs || !f->unused || !f->prompt) {
-        ps_feed_done(f);
+    if (!f->seqs || !f->unused || !f->prompt)
         return ps_fail(dt, -ENOMEM, "simulation: out of memory");
-    }
     ps_feed_rewind(f);
     return 0;
 }

@@ -12,7 +12,7 @@ struct ps_feed {
     int32_t *prompt; /* of all */
 };
 
-/* -PS_EUSAGE for lengths that no job has. */
+/* -PS_EUSAGE for lengths that no job has. ps_feed_done() either way. */
 int ps_feed_init(struct ps_feed *f, const struct ps_lengths *lengths, const struct ps_plan *plan,
                  struct ps_detail *dt) ps_must_check;
 void ps_feed_done(struct ps_feed *f);

@@ -22,7 +22,7 @@ struct ps_simulate_cfg {
     const struct ps_lengths *lengths;
     const struct ps_schedule *schedule; /* NULL: ours as it is */
     bool every_sweep;                   /* run all of them */
-    uint32_t most_sweeps;               /* that are run; 0 = as many as it takes */
+    uint32_t most_sweeps;               /* that are run, 6 at least; 0 = as many as it takes */
     const volatile int *stop;           /* may be NULL */
     ps_dev_trace *trace;                /* of the sweeps that are run; may be NULL */
     void *trace_ud;
@@ -32,7 +32,9 @@ struct ps_simulated {
     struct ps_run_stats
         run; /* of the whole job, in the machine's time: bytes and busy times per queue, sweeps, tokens */
     double total_s; /* prefill + decode; loading is run.load_s */
-    uint64_t sweeps_run;
+    uint64_t sweeps_run, tasks_run;
+    /* A sequence's way from its admission to its first token (mean), and to its end (mean, and 19 of 20 take less). */
+    double first_token_s, end_s, end_p95_s;
     bool outside; /* something was priced beyond what was probed */
     char outside_what[160];
 };

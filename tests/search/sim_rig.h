@@ -13,6 +13,8 @@ struct rig {
     struct ps_plan plan;
     struct ps_profile profile;
     struct ps_lengths lengths;
+    struct ps_schedule schedule;
+    const volatile int *stop;
 };
 /* Of a model of configs/models (its layers cut to `layers` unless 0), with automatic placement. */
 void rig_open(struct rig *r, const char *config, uint32_t layers, const struct ps_profile *p,
@@ -21,4 +23,5 @@ void rig_plan(struct rig *r);
 void rig_close(struct rig *r);
 /* Simulates; the plan must be there. */
 struct ps_simulated rig_run(const struct rig *r, bool every_sweep, uint32_t most_sweeps);
+int rig_try(const struct rig *r, bool every_sweep, uint32_t most_sweeps, struct ps_simulated *ret);
 #endif
