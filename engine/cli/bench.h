@@ -12,6 +12,7 @@
 #ifndef PS_BENCH_H
 #define PS_BENCH_H
 #include "engine/cli/generate.h"
+#include "offload/machine.h"
 #include "offload/profile.h"
 
 enum { PS_BENCH_ROWS_MAX = 1000, PS_BENCH_REPEATS_MAX = 100 };
@@ -65,6 +66,8 @@ struct ps_bench {
     bool dummy;
     char *made;                 /* folder of random weights that were made, to be removed */
     struct ps_profile *profile; /* of `hardware` */
+    struct ps_machine machine;  /* this one */
+    char gpu[128];              /* the one that rows were run on; "" = none was */
     struct ps_bench_probed {
         bool is;
         struct ps_rates rates;

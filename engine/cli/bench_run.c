@@ -51,6 +51,7 @@ static int find_machine(struct ps_bench *b, struct ps_bench_row *row, struct ps_
     if (b->profile) return described_machine(b, row, &j->plan, dt);
     int r = ps_generate_machine(a, beside, &row->where, dt);
     if (r < 0) return r;
+    if (j->gpu) (void) snprintf(b->gpu, sizeof b->gpu, "%s", j->gpu->name);
     struct ps_bench_probed *p = &b->probed[j->gpu != NULL];
     if (!p->is) {
         j->report = ""; /* wants rates, however small the model */

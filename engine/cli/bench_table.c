@@ -117,13 +117,15 @@ static void rule(const size_t *width, int cols)
 static void head(const struct ps_bench *b)
 {
     const char *source = json_string_value(json_object_get(b->suite, "source"));
-    (void) printf("%s%s, %s\n", b->packed->shape.name, b->dummy ? " (random weights)" : "",
-                  b->profile       ? b->profile->name
-                  : b->repeats > 1 ? "medians, (least - most)"
-                                   : "one run each");
-    if (source) (void) printf("%s\n", source);
+    (void) printf("%s%s, ", b->packed->shape.name, b->dummy ? " (random weights)" : "");
     if (b->profile)
-        (void) printf("Simulated on that machine, not run; memory is what the plans take.\n");
+        (void) printf("%s. Simulated on that machine, not run; memory is what the plans take.\n",
+                      b->profile->name);
+    else
+        (void) printf("%s, %u CPUs%s%s. %s\n", b->machine.cpu_model, b->machine.cpus,
+                      b->gpu[0] ? ", " : "", b->gpu,
+                      b->repeats > 1 ? "Medians (least - most)." : "One run each.");
+    if (source) (void) printf("%s\n", source);
     if (b->project)
         (void) printf("Projected: %" PRIu32 " sweeps each early, midway and late were run.\n",
                       b->project);

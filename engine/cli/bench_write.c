@@ -113,19 +113,28 @@ static json_t *row_json(const struct ps_bench *b, const struct ps_bench_row *row
         row->err ? text(row->dt.text) : json_null());
 }
 
+/* This one; null for a simulation. */
+static json_t *machine(const struct ps_bench *b)
+{
+    const struct ps_machine *m = &b->machine;
+    if (b->profile) return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o}", "cpu", text(m->cpu_model), "cpus", u64(m->cpus),
+                     "memory_bytes", u64(m->mem_total), "gpu", text(b->gpu));
+}
+
 static json_t *all(const struct ps_bench *b, bool complete)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < b->n_rows; i++)
         (void) json_array_append_new(list, row_json(b, &b->rows[i]));
-    return json_pack("{s:s, s:{s:s, s:o, s:s, s:b}, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o}",
-                     "version", PS_VERSION, "model", "name", b->packed->shape.name, "bytes",
-                     u64(b->packed->weight_bytes), "dtype", ps_dtype_name(b->packed->dtype),
-                     "random_weights", b->dummy, "suite", text(b->suite_path), "source",
-                     text(json_string_value(json_object_get(b->suite, "source"))), "hardware",
-                     text(b->profile ? b->profile->name : NULL), "repeats", u64(b->repeats),
-                     "simulated", b->profile != NULL, "projected", b->project > 0, "complete",
-                     complete, "rows", list);
+    return json_pack(
+        "{s:s, s:o, s:{s:s, s:o, s:s, s:b}, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "version",
+        PS_VERSION, "machine", machine(b), "model", "name", b->packed->shape.name, "bytes",
+        u64(b->packed->weight_bytes), "dtype", ps_dtype_name(b->packed->dtype), "random_weights",
+        b->dummy, "suite", text(b->suite_path), "source",
+        text(json_string_value(json_object_get(b->suite, "source"))), "hardware",
+        text(b->profile ? b->profile->name : NULL), "repeats", u64(b->repeats), "simulated",
+        b->profile != NULL, "projected", b->project > 0, "complete", complete, "rows", list);
 }
 
 /* ---- FlexGen's lines */

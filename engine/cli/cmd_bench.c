@@ -95,6 +95,7 @@ int ps_cmd_bench(int argc, char **argv)
     (void) ps_json_failures(); /* puts its allocator in place */
     ps_bench_parse(argc, argv, &b);
     ps_signals_catch();
+    ps_machine_read("", &b.machine);
     int rc = bench(&b);
     for (size_t i = 0; i < b.n_rows; i++) ps_bench_row_done(&b.rows[i]);
     free(b.rows);

@@ -55,6 +55,7 @@ def test_table_json_and_log(t):
         t.eq(runs[0]["outputs"], runs[1]["outputs"], "outputs of two rounds")
     t.check(d["rows"][1]["plan"]["kv_entries"] == round((9 + 4) / 2 + 0.01), f"H2O's entries: {d['rows'][1]['plan']}")
     t.near(d["rows"][3]["of_first"], d["rows"][3]["tokens_per_s"]["median"] / d["rows"][2]["tokens_per_s"]["median"], 1e-9, "ratio")
+    t.check(d["machine"]["cpus"] >= 1 and d["machine"]["gpu"] is None, f"{d['machine']}")
     t.check(d["complete"] and not d["projected"] and not d["simulated"] and not d["model"]["random_weights"], f"{d}")
     rows = table(t)
     t.eq([x["row"] for x in rows], [r["name"] for r in d["rows"]], "the table's rows")
