@@ -96,6 +96,12 @@ static bool sample(struct ps_rig *r, const struct ps_gauge *g, bool write, struc
 
 /* ---- KV: slabs of `seqs` sequences lie together, all K before all V; so do their positions and scores */
 
+uint32_t ps_gauge_room(const struct ps_gauge *g)
+{
+    const bool decode = g->op == PS_OP_attn_decode;
+    return g->k + (g->room ? g->room : decode);
+}
+
 struct ps_slabs ps_gauge_slabs(const struct ps_rig *r, const struct ps_gauge *g, uint32_t room)
 {
     struct ps_slabs s = { .seqs = g->m, .heads = WIDTH / g->d, .cap = room };
@@ -155,7 +161,7 @@ static void decode_rows(const struct ps_rig *r, const struct ps_gauge *g, const 
 static bool attn_decode(struct ps_rig *r, const struct ps_gauge *g, bool write,
                         struct ps_attn_decode *a)
 {
-    const struct ps_slabs s = ps_gauge_slabs(r, g, g->k + 1);
+    const struct ps_slabs s = ps_gauge_slabs(r, g, ps_gauge_room(g));
     const uint64_t act = act_bytes(r);
     if (!s.tasks || (uint64_t) 3 * s.seqs * s.heads * g->d * 4 > act) return false;
     if (write) decode_rows(r, g, &s);

@@ -25,6 +25,8 @@ struct ps_slabs {
     uint32_t seqs, heads, cap, tasks;
     uint64_t half, metas; /* of a task: bytes of its K; positions (and scores) */
 };
+/* Entries that there is room for in a gauge's slabs. */
+uint32_t ps_gauge_room(const struct ps_gauge *g);
 struct ps_slabs ps_gauge_slabs(const struct ps_rig *r, const struct ps_gauge *g, uint32_t room);
 struct ps_slab ps_slabs_at(const struct ps_rig *r, const struct ps_gauge *g,
                            const struct ps_slabs *s, uint32_t t, uint32_t i, uint8_t *meta);

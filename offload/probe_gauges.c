@@ -28,11 +28,11 @@ static void add_attention(struct ps_gauge_list *l, enum ps_op op, enum ps_dtype 
         add(l, (struct ps_gauge) { .op = op, .type = type, .k = k->at[i], .d = d });
 }
 
-static void add_scores(struct ps_gauge_list *l)
-{
-    add(l, (struct ps_gauge) {
-               .op = PS_OP_attn_decode, .type = PS_F16, .k = 512, .d = 64, .scores = true });
-}
+/* What stands beside its like without scores, and with slabs that are full. */
+static const struct ps_gauge
+    plain = { .op = PS_OP_attn_decode, .type = PS_F16, .k = 512, .d = 64 },
+    scored = { .op = PS_OP_attn_decode, .type = PS_F16, .k = 512, .d = 64, .scores = true },
+    roomy = { .op = PS_OP_attn_decode, .type = PS_F16, .k = 512, .d = 64, .room = 128 };
 
 static void add_ops(struct ps_gauge_list *l)
 {
@@ -65,10 +65,10 @@ void ps_gauges_host(struct ps_gauge_list *l, bool quick)
                               all_n = { 5, { 32, 128, 512, 1024, 2048 } },
                               some_n = { 3, { 128, 512, 1024 } },
                               all_t = { 8, { 16, 32, 64, 128, 256, 512, 1024, 2048 } },
-                              some_t = { 3, { 32, 256, 1024 } };
+                              some_t = { 4, { 32, 128, 512, 1024 } };
     begin(l);
     for (uint32_t k = 1024; k <= 8192; k *= 2)
-        if (!quick || k == 2048 || k == 8192) add_linear(l, PS_F16, k, quick ? &some_m : &all_m);
+        if (!quick || k == 1024 || k == 8192) add_linear(l, PS_F16, k, quick ? &some_m : &all_m);
     for (uint32_t k = 2048; k <= 8192 && !quick; k *= 4) {
         add_linear(l, PS_BF16, k, &some_m);
         add_linear(l, PS_F32, k, &some_m);
@@ -79,7 +79,8 @@ void ps_gauges_host(struct ps_gauge_list *l, bool quick)
     }
     add_attention(l, PS_OP_attn_decode, PS_F32, 64, &some_n);
     if (!quick) add_attention(l, PS_OP_attn_prompt, PS_F32, 64, &some_t);
-    add_scores(l);
+    add(l, scored);
+    add(l, roomy);
     add_ops(l);
     add(l, (struct ps_gauge) {
                .op = PS_OP_kv_replay, .q = PS_Q_HOST, .type = PS_F16, .m = 8, .k = 512, .d = 64 });
@@ -109,7 +110,8 @@ void ps_gauges_gpu(struct ps_gauge_list *l, bool quick)
         add_linear(l, PS_BF16, 4096, &some_m);
         add_linear(l, PS_F32, 4096, &some_m);
     }
-    add_scores(l);
+    add(l, scored);
+    add(l, roomy);
     add_ops(l);
     add(l, (struct ps_gauge) { .copy = true, .q = PS_Q_COMPUTE });
 }
@@ -121,7 +123,8 @@ static const struct ps_gauge *find(const struct ps_gauge_list *l, struct ps_gaug
     for (unsigned i = 0; i < l->n; i++) {
         const struct ps_gauge *g = &l->at[i];
         if (g->op == like.op && g->copy == like.copy && g->type == like.type && g->k == like.k &&
-            g->m == like.m && g->d == like.d && g->n == like.n && g->scores == like.scores)
+            g->m == like.m && g->d == like.d && g->n == like.n && g->scores == like.scores &&
+            g->room == like.room)
             return g;
     }
     return NULL;
@@ -162,7 +165,7 @@ static double task_of(const struct ps_gauge_list *l)
 static bool one_curve(const struct ps_gauge *a, const struct ps_gauge *b)
 {
     return a->op == b->op && a->type == b->type && a->d == b->d && a->scores == b->scores &&
-           a->n == b->n && (a->op != PS_OP_linear || a->k == b->k);
+           a->n == b->n && a->room == b->room && (a->op != PS_OP_linear || a->k == b->k);
 }
 
 static void curve(struct ps_profile_out *o, json_t *list, const struct ps_gauge *g, unsigned n,
@@ -195,17 +198,18 @@ static void curves(struct ps_profile_out *o, json_t *worker, const char *key, en
     for (unsigned i = 0, n; i < l->n; i += n) {
         for (n = 1; i + n < l->n && one_curve(&l->at[i], &l->at[i + n]);) n++;
         const struct ps_gauge *g = &l->at[i];
-        if (g->op == op && !g->n && !g->scores) curve(o, list, g, n, task_s);
+        if (g->op == op && !g->n && !g->scores && !g->room) curve(o, list, g, n, task_s);
     }
 }
 
-static void scores(struct ps_profile_out *o, json_t *worker, const struct ps_gauge_list *l)
+static void beside_plain(struct ps_profile_out *o, json_t *worker, const struct ps_gauge_list *l)
 {
-    struct ps_gauge like = { .op = PS_OP_attn_decode, .type = PS_F16, .k = 512, .d = 64 };
-    const double a = seconds(find(l, like));
-    like.scores = true;
-    const double b = seconds(find(l, like));
-    if (a > 0 && b > 0) ps_out_value(o, worker, "scores", fmin(fmax(b / a, 1), 100), "x");
+    const struct ps_gauge *p = find(l, plain);
+    const double a = seconds(p), b = seconds(find(l, scored)), c = seconds(find(l, roomy));
+    if (!(a > 0)) return;
+    const double heads = p->work / (4.0 * (p->k + 1) * p->d); /* of all sequences */
+    if (b > 0) ps_out_value(o, worker, "scores", fmin(fmax(b / a, 1), 100), "x");
+    if (c > 0) ps_out_value(o, worker, "gap", fmax(c - a, 0) / heads, "us");
 }
 
 void ps_gauges_out(struct ps_profile_out *o, json_t *worker, const struct ps_gauge_list *l)
@@ -224,7 +228,7 @@ void ps_gauges_out(struct ps_profile_out *o, json_t *worker, const struct ps_gau
     struct ps_rate flops = rate_of(typical, task_s);
     ps_out_rate(o, worker, "copy", &copy, "GB/s");
     ps_out_rate(o, worker, "flops", &flops, "GFLOP/s");
-    scores(o, worker, l);
+    beside_plain(o, worker, l);
     curves(o, worker, "linear", PS_OP_linear, l, task_s);
     curves(o, worker, "decode", PS_OP_attn_decode, l, task_s);
     curves(o, worker, "prompt", PS_OP_attn_prompt, l, task_s);

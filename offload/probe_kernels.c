@@ -51,7 +51,7 @@ static struct ps_buf buffer(enum ps_where w, void *p, uint64_t bytes)
 /* Positions ascending and scores of any order, for all slabs of the gauge. */
 static int write_meta(struct ps_rig *r, const struct ps_gauge *g)
 {
-    const struct ps_slabs s = ps_gauge_slabs(r, g, g->op == PS_OP_attn_decode ? g->k + 1 : g->k);
+    const struct ps_slabs s = ps_gauge_slabs(r, g, ps_gauge_room(g));
     struct ps_gauge scored = *g;
     scored.scores = true;
     uint8_t *to = r->stage ? r->stage : r->meta;

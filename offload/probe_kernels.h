@@ -16,6 +16,7 @@ struct ps_gauge {
     uint32_t k;         /* inputs of a linear; entries, tokens of attention */
     uint32_t n;         /* outputs of a linear; 0 = a chunk's rows */
     uint32_t d;         /* head dimension */
+    uint32_t room;      /* of decode's slabs, entries beyond those in use; at least 1 */
     bool scores;
     /* Found by ps_rig_measure(): */
     double

@@ -42,6 +42,9 @@ struct ps_worker_rates {
     uint32_t n_linear, n_decode, n_prompt;
     struct ps_rate_linear linear[PS_RATES_MAX];
     struct ps_rate_attention decode[PS_RATES_MAX], prompt[PS_RATES_MAX];
+    /* Decode attention takes so much longer for each KV head of a sequence whose slab has room for further entries, 4 KiB of each of K and V or
+     * more (less in proportion): what is fetched ahead is in vain. The curves are of slabs that are full. */
+    double gap_s;
     double scores; /* decode attention that keeps scores takes so much longer: 1.05; 0 = 1 */
     double
         op[PS_OP__COUNT]; /* bytes/s, of the cost that the op declares; of `call`: of a checksum */

@@ -20,6 +20,7 @@ static void scale_memory(struct ps_worker_rates *w, double factor)
 {
     w->mem *= factor;
     w->copy *= factor;
+    w->gap_s /= factor;
     scale_attention(w->decode, w->n_decode, factor);
     for (int i = 0; i < PS_OP__COUNT; i++) w->op[i] *= factor;
     scale_curve(&w->read_over, factor);

@@ -72,6 +72,7 @@ const struct ps_field ps_fields_worker[] = {
     FLOPS("flops", PS_MUST_HAVE, W(flops)),
     { "scores", PS_DIM_TIMES, 0.5, 100, PS_FIELD_DOUBLE, PS_MAY_LACK, W(scores) },
     SECONDS("task", W(task_s)),
+    SECONDS("gap", W(gap_s)),
     { 0 },
 };
 const struct ps_field ps_fields_host[] = {

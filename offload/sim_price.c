@@ -22,8 +22,8 @@ static bool curve_ok(const struct ps_curve *c)
 static bool worker_ok(const struct ps_worker_rates *w)
 {
     bool ok = is_rate(w->mem) && is_rate(w->copy) && is_rate(w->flops) && is_rate(w->task_s) &&
-              is_rate(w->scores) && w->n_linear <= PS_RATES_MAX && w->n_decode <= PS_RATES_MAX &&
-              w->n_prompt <= PS_RATES_MAX;
+              is_rate(w->gap_s) && is_rate(w->scores) && w->n_linear <= PS_RATES_MAX &&
+              w->n_decode <= PS_RATES_MAX && w->n_prompt <= PS_RATES_MAX;
     for (int o = 0; ok && o < PS_OP__COUNT; o++) ok = is_rate(w->op[o]);
     return ok;
 }
@@ -150,6 +150,14 @@ static double linear_s(struct ps_pricer *p, const struct ps_worker_rates *w, boo
     return rate > 0 ? t->cost.flops / rate : coarse(w, &t->cost);
 }
 
+/* Of a KV head: see struct ps_worker_rates. */
+static double gap_s(const struct ps_worker_rates *w, const struct ps_attn_decode *a,
+                    const struct ps_decode_row *r)
+{
+    const double room = r->slab.cap > r->len + 1 ? r->slab.cap - r->len - 1.0 : 0;
+    return w->gap_s * fmin(room * a->d * (double) ps_dtype_bytes(a->kv_type) / 4096, 1);
+}
+
 static double decode_s(struct ps_pricer *p, const struct ps_worker_rates *w, bool on_gpu,
                        const struct ps_task *t)
 {
@@ -163,7 +171,7 @@ static double decode_s(struct ps_pricer *p, const struct ps_worker_rates *w, boo
         if (!(rate > 0)) return coarse(w, &t->cost);
         last = n;
         const double longer = a->rows[i].slab.score && w->scores > 0 ? w->scores : 1;
-        s += n * entry * longer / rate;
+        s += n * entry * longer / rate + a->kv_heads * gap_s(w, a, &a->rows[i]);
     }
     return s;
 }
