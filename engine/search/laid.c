@@ -49,6 +49,15 @@ static double bytes_s(const struct ps_sweep_shape *h, enum ps_q q, double rate)
     return per(sum, rate);
 }
 
+/* Two directions that slow each other down, which take a_s and b_s alone. */
+static double both_s(const struct ps_way *a, double a_s, const struct ps_way *b, double b_s)
+{
+    const double slow_a = a->beside > 0 ? a->alone / a->beside : 1,
+                 slow_b = b->beside > 0 ? b->alone / b->beside : 1;
+    const double first = fmin(a_s * slow_a, b_s * slow_b);
+    return first + fmax(a_s - first / slow_a, b_s - first / slow_b);
+}
+
 void ps_loads_of(struct ps_loads *l, const struct ps_sweep_shape *h, double ret[PS_LOAD__COUNT])
 {
     const struct ps_simulate_cfg *cfg = l->cfg;
@@ -60,7 +69,7 @@ void ps_loads_of(struct ps_loads *l, const struct ps_sweep_shape *h, double ret[
                  kv = (double) h->entries * m->layers *
                       (double) ps_slab_kv_bytes(m->kv_heads, m->head_dim, plan->detail->kv_type, 1),
                  pairs = 4 * h->prompt_pairs * m->layers * m->q_heads * m->head_dim;
-    double sum = 0, most = 0;
+    double sum = 0, most;
     ret[PS_LOAD_COMPUTE] =
         linear_s(l, h) + per(kv * (1 - far), near->mem) + per(pairs, near->flops / 4);
     ret[PS_LOAD_HOST] = per(kv * far, p->host.mem) + bytes_s(h, PS_Q_HOST, p->host.copy);
@@ -68,10 +77,10 @@ void ps_loads_of(struct ps_loads *l, const struct ps_sweep_shape *h, double ret[
     ret[PS_LOAD_WRITE] = bytes_s(h, PS_Q_WRITE, p->disk_write.alone);
     ret[PS_LOAD_UP] = bytes_s(h, PS_Q_H2D, p->h2d.alone) + bytes_s(h, PS_Q_UP, p->h2d.alone);
     ret[PS_LOAD_DOWN] = bytes_s(h, PS_Q_D2H, p->d2h.alone);
-    for (int i = 0; i < PS_LOAD_ALL; i++) {
-        most = fmax(most, ret[i]);
-        sum += ret[i];
-    }
+    for (int i = 0; i < PS_LOAD_ALL; i++) sum += ret[i];
+    most = fmax(both_s(&p->disk_read, ret[PS_LOAD_READ], &p->disk_write, ret[PS_LOAD_WRITE]),
+                both_s(&p->h2d, ret[PS_LOAD_UP], &p->d2h, ret[PS_LOAD_DOWN]));
+    most = fmax(most, fmax(ret[PS_LOAD_COMPUTE], ret[PS_LOAD_HOST]));
     ret[PS_LOAD_LOTS] = h->lots;
     ret[PS_LOAD_DECODE_ROWS] = (double) h->decode_rows;
     ret[PS_LOAD_PROMPT_ROWS] = (double) h->prompt_rows;
@@ -79,7 +88,7 @@ void ps_loads_of(struct ps_loads *l, const struct ps_sweep_shape *h, double ret[
     ret[PS_LOAD_ENTRIES] = (double) h->entries;
     ret[PS_LOAD_PAIRS] = h->prompt_pairs;
     /* What overlaps is nearly free, not free. */
-    ret[PS_LOAD_ALL] = most + 0.1 * (sum - most);
+    ret[PS_LOAD_ALL] = most + 0.1 * fmax(sum - most, 0);
     ret[PS_LOAD_PREFILL] =
         ret[PS_LOAD_ALL] * (double) h->prompt_rows / (double) (h->prompt_rows + h->decode_rows);
 }
