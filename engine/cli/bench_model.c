@@ -3,6 +3,7 @@
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
 #include "engine/cli/bench.h"
+#include "engine/cli/plan.h"
 #include "offload/machine.h"
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static int open_to_simulate(struct ps_bench *b, struct ps_detail *dt)
     struct ps_shape shape;
     b->profile = ps_calloc(1, sizeof *b->profile);
     if (!b->profile) return -ENOMEM;
-    int r = ps_profile_read(b->hardware, b->profile, dt);
+    int r = ps_hardware_read(b->hardware, b->profile, dt);
     if (r < 0) return ps_fail_in(dt, r, "--hardware");
     if (ps_pack_is(b->model)) return ps_pack_open(b->model, &b->packed, dt);
     r = ps_shape_read(b->model, &shape, dt);

@@ -34,8 +34,10 @@ static const struct argp_option options[] = {
     { "project", K_PROJECT, "N", 0,
       "run the prompts and N sweeps early, midway and late, and say \"projected\"", 1 },
     { "seed", K_SEED, "N", 0, "seed of prompts and random weights (default 0)", 1 },
-    { "hardware", K_HARDWARE, "FILE", 0,
-      "simulate on this machine (configs/hardware/*.json) instead of running", 1 },
+    { "hardware", K_HARDWARE, "FILE|this", 0,
+      "simulate instead of running: on a described machine (configs/hardware/*.json), or on this "
+      "one as `penstock probe` found it",
+      1 },
     { NULL, 0, NULL, 0, "Schedules, to see what ours brings:", 2 },
     { "no-overlap", K_NO_OVERLAP, NULL, 0, "a task begins when the one before it is done", 2 },
     { "barrier", K_BARRIER, NULL, 0,

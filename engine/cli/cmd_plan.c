@@ -128,14 +128,6 @@ static int plan(const struct ps_plan_args *a, struct ps_point *p, const struct p
     return r;
 }
 
-static int hardware(const struct ps_plan_args *a, struct ps_point *p, struct ps_detail *dt)
-{
-    if (strcmp(a->hardware, "this") != 0) return ps_profile_read(a->hardware, &p->profile, dt);
-    ps_auto_free char *path = NULL;
-    int r = ps_profile_default_path(&path, dt);
-    return r < 0 ? r : ps_profile_read(path, &p->profile, dt);
-}
-
 int ps_cmd_plan(int argc, char **argv)
 {
     struct ps_plan_args a;
@@ -145,7 +137,7 @@ int ps_cmd_plan(int argc, char **argv)
     struct ps_point *p = &a.point;
     struct ps_lengths lengths = { 0 };
     ps_signals_catch();
-    int r = hardware(&a, p, &dt);
+    int r = ps_hardware_read(a.hardware, &p->profile, &dt);
     if (!r) r = open_model(&a, &m, &dt);
     if (!r && a.job) r = read_job(&a, m, p, &dt);
     if (a.job) lengths = p->lengths;

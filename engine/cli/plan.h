@@ -17,6 +17,8 @@ struct ps_point {
     struct ps_job_stats stats;
     struct ps_lengths lengths;
 };
+/* A profile's file, or "this": what `penstock probe` found here. */
+int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail *dt) ps_must_check;
 /* Sets an option of plan or a field of the profile by its name: 0, -PS_EUSAGE with what was expected, -ENOENT if there is none of that name. */
 int ps_point_set(struct ps_point *p, const char *name, char *value,
                  struct ps_detail *dt) ps_must_check;

@@ -5,6 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail *dt)
+{
+    if (strcmp(name, "this") != 0) return ps_profile_read(name, ret, dt);
+    ps_auto_free char *path = NULL;
+    int r = ps_profile_default_path(&path, dt);
+    return r < 0 ? r : ps_profile_read(path, ret, dt);
+}
+
 static int count(const char *name, const char *value, uint64_t least, uint64_t most, uint64_t *ret,
                  struct ps_detail *dt)
 {

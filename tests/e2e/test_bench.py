@@ -143,6 +143,11 @@ def test_simulated(t):
         t.check(x["complete"] and x["outputs"] is None and x["peak_host_bytes"] is None and x["limited_by"] == "disk read", f"{x}")
         t.near(x["tokens_per_s"], r["published"]["tokens_per_s"], 0.3 * x["tokens_per_s"], "tokens/s, which the disk decides, beside the paper's")
     t.check(t.read("bench.log").decode().count("projected: True") == 2, "the log calls it measured")
+    os.makedirs(t.path("cache/penstock"))
+    with open(T4, "rb") as f:
+        t.write("cache/penstock/hardware.json", f.read())
+    here = bench(t, os.path.join(CONFIGS, "models", "opt-6.7b.json"), "--hardware", "this", "--requests", "4", env={"XDG_CACHE_HOME": t.path("cache")})
+    t.eq(here["hardware"], d["hardware"], "this machine's profile")
     slow = bench(t, "--suite", os.path.join(CONFIGS, "bench", "flexgen-30b.json"), "--hardware", T4, "--no-overlap", timeout=120)
     ours = bench(t, "--suite", os.path.join(CONFIGS, "bench", "flexgen-30b.json"), "--hardware", T4, timeout=120)
     for a, b in zip(slow["rows"], ours["rows"]):
@@ -205,6 +210,7 @@ def test_bad_places(t):
     t.run("bench", m, "-o", "no/such.json", rc=1).says("-o", "no")
     t.run("bench", m, "--log", t.dir, rc=2).says("--log", "regular file")
     t.run("bench", m, "-o", "x", "--log", "x", rc=2).says("same file")
+    t.run("bench", m, "--hardware", "this", rc=1, env={"XDG_CACHE_HOME": t.path("nothing")}).says("--hardware", "hardware.json")
     t.run("bench", m, "--hardware", "nowhere.json", rc=1).says("--hardware", "nowhere.json")
     t.run("bench", m, "--prompt-len", "100", "--gen-len", "60", rc=2).says("positions")
     t.run("bench", "--suite", "nowhere.json", rc=1).says("--suite", "nowhere.json")
