@@ -129,13 +129,22 @@ def ticks_x(ax, values, text):
     ax.minorticks_off()
 
 
+def scale_y(ax, values):
+    """From 0, or logarithmic where values span more than a factor of twenty."""
+    if min(values) > 0 and max(values) > 20 * min(values):
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
+    else:
+        ax.set_ylim(bottom=0)
+
+
 def over(plt, rows, a):
     fig, ax = axes(plt)
     got, by = lines(rows, a.x, a.y, a.by), words(rows, a.by) if a.by else {"": None}
     for i, (b, points) in enumerate(got.items()):
         ax.plot(*zip(*points), marker="o", markersize=4, color=plt.cm.viridis(0.9 * i / max(1, len(got) - 1)), label=by[b])
     ticks_x(ax, [p[0] for v in got.values() for p in v], words(rows, a.x))
-    ax.set_ylim(bottom=0)
+    scale_y(ax, [p[1] for v in got.values() for p in v])
     ax.set_xlabel(title(a.x))
     ax.set_ylabel(title(a.y))
     if a.by:
@@ -153,7 +162,7 @@ def frontier(plt, rows, a):
         ax.scatter(*zip(*[p[:2] for p in pairs if p[2] == b]), s=16, color=plt.cm.viridis(0.9 * i / max(1, len(kinds) - 1)), label=by[b])
     ax.plot(*zip(*pareto([p[:2] for p in pairs])), color="C3", lw=1.2, drawstyle="steps-post", label="not beaten")
     ax.set_xscale("log")
-    ax.set_ylim(bottom=0)
+    scale_y(ax, [p[1] for p in pairs])
     ax.set_xlabel(title(a.latency))
     ax.set_ylabel(title(a.y))
     ax.legend(title=title(a.by) if a.by else None, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
