@@ -53,8 +53,7 @@ KINDS = {
 EXPLAINED = {
     "barrier:attn_decode.cu:chunk_pass#4": "it orders nothing: what the next heads' pass writes was read before that pass's own barriers",
     "use:attention.c:decode_far#4": "positions and scores come down before q, k, v, in the same queue; and what comes down after it waits for the slab",
-    "use:attention.c:decode_far#5": "beside a GPU logs are written and read by HOST alone",
-    "use:kvlog.c:to_logs#2": "the same",
+    "use:kvlog.c:to_logs#2": "beside a GPU logs are written and read by HOST alone",
     "use:pass.c:step_norm#1": "a layer's vectors lie in one chunk, which the other vector names",
     "use:pass.c:step_norm#2": "the same",
     "use:pass.c:step_linear#3": "the residual is what is written, too",
