@@ -51,7 +51,6 @@ KINDS = {
 }
 # name: why no test finds it
 EXPLAINED = {
-    "barrier:attn_decode.cu:chunk_pass#4": "it orders nothing: what the next heads' pass writes was read before that pass's own barriers",
     "use:attention.c:decode_far#4": "positions and scores come down before q, k, v, in the same queue; and what comes down after it waits for the slab",
     "use:kvlog.c:to_logs#2": "beside a GPU logs are written and read by HOST alone",
     "use:pass.c:step_norm#1": "a layer's vectors lie in one chunk, which the other vector names",

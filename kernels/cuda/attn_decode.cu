@@ -215,7 +215,6 @@ __device__ inline void chunk_pass(const decode_args &x, const ps_decode_row &r, 
             float *part = x.place.part(unit, g0 + g, chunk);
             part[0] = s.max[g], part[1] = s.sum[g];
         }
-        __syncthreads();
     }
 }
 
