@@ -55,7 +55,7 @@ static int find_machine(struct ps_bench *b, struct ps_bench_row *row, struct ps_
     struct ps_bench_probed *p = &b->probed[j->gpu != NULL];
     if (!p->is) {
         j->report = ""; /* wants rates, however small the model */
-        ps_generate_probe(j, row->where.offload_dir);
+        ps_generate_probe(a, row->where.offload_dir);
         *p = (struct ps_bench_probed) { true, j->plan.rates };
     }
     j->plan.rates = p->rates;

@@ -18,6 +18,16 @@ static int exit_code(const struct ps_job_result *r)
     return r->failed ? PS_EXIT_SOME_FAILED : PS_EXIT_OK;
 }
 
+/* What a dry run adds to the plan. */
+static void say_planned(const struct ps_planning *g, bool planned)
+{
+    if (!planned || g->total_s <= 0) return;
+    (void) printf(
+        "predicted %.1f s: prompts %.1f, generation %.1f (simulated on %s); limited by %s\n",
+        g->total_s, g->prefill_s, g->decode_s,
+        g->profile.measured ? "this machine's profile" : "what a quick look saw", g->limit);
+}
+
 static int run_job(struct ps_generate_args *a, struct ps_detail *dt)
 {
     struct ps_job_result res = { 0 };
@@ -28,6 +38,7 @@ static int run_job(struct ps_generate_args *a, struct ps_detail *dt)
     if (r < 0) {
         rc = ps_say_error(r, dt);
     } else if (a->job.dry_run) {
+        say_planned(&a->planning, res.plan_text != NULL);
         rc = PS_EXIT_OK;
     } else {
         ps_generate_summary(&a->job, &res);
@@ -50,7 +61,7 @@ int ps_cmd_generate(int argc, char **argv)
     if (!r) {
         a.job.model = m.packed;
         a.job.tok = m.tok;
-        ps_generate_probe(&a.job, m.offload_dir);
+        ps_generate_probe(&a, m.offload_dir);
         rc = run_job(&a, &dt);
     } else {
         rc = ps_say_error(r, &dt);

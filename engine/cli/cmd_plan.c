@@ -137,7 +137,7 @@ int ps_cmd_plan(int argc, char **argv)
     struct ps_point *p = &a.point;
     struct ps_lengths lengths = { 0 };
     ps_signals_catch();
-    int r = ps_hardware_read(a.hardware, &p->profile, &dt);
+    int r = ps_plan_hardware(a.hardware, &p->engine, &p->profile, &dt);
     if (!r) r = open_model(&a, &m, &dt);
     if (!r && a.job) r = read_job(&a, m, p, &dt);
     if (a.job) lengths = p->lengths;

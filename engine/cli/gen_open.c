@@ -99,7 +99,8 @@ int ps_generate_machine(struct ps_generate_args *a, const char *output, struct p
     }
     j->run.threads = j->plan.threads;
     j->run.offload_dir = m->offload_dir;
-    j->engine = (struct ps_job_engine) { ps_plan_make, ps_plan_text, ps_plan_done, ps_run };
-    j->stop = ps_signals_count();
+    j->engine = (struct ps_job_engine) { ps_generate_plan, ps_plan_text, ps_plan_done, ps_run,
+                                         &a->planning };
+    j->stop = a->planning.stop = ps_signals_count();
     return r;
 }

@@ -3,6 +3,7 @@
  * it. */
 #include "engine/base/ps_mem.h"
 #include "engine/cli/generate.h"
+#include "engine/search/search.h"
 #include "offload/dev.h"
 #include "offload/probe.h"
 #include "offload/probe_gpu.h"
@@ -96,7 +97,7 @@ static void probe_gpu(struct ps_job_cfg *job)
     job->probed.flops = r.flops;
 }
 
-void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
+static void quick_look(struct ps_job_cfg *job, const char *offload_dir)
 {
     const struct ps_packed *m = job->model;
     struct ps_probe_disk disk = { .store = job->run.io,
@@ -105,7 +106,6 @@ void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
                                   .max_s = slice_s };
     struct ps_rate rate;
     bool direct = false;
-    if (!job->report && m->weight_bytes < PROBE_WORTH_BYTES) return;
     uint64_t dram = job->plan.host_mem / 2 < DRAM_BYTES ? job->plan.host_mem / 2 : DRAM_BYTES;
     if (!ps_probe_dram(job->plan.threads, dram, slice_s, &rate, NULL))
         job->probed.dram = rate.median;
@@ -122,12 +122,55 @@ void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir)
         probe_gpu(job);
     else
         job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
-    job->plan.rates = (struct ps_rates) { .disk_read = job->probed.disk_read,
-                                          .disk_write = job->probed.disk_write,
-                                          .dram = job->probed.dram,
-                                          .gemm = job->gpu ? 0 : job->probed.flops,
-                                          .h2d = job->probed.h2d,
-                                          .d2h = job->probed.d2h,
-                                          .hbm = job->probed.hbm,
-                                          .gpu_gemm = job->gpu ? job->probed.flops : 0 };
+}
+
+/* A profile of what a quick look saw. The rest is what such machines have: what a task costs before it begins, and a disk. */
+static void flat_profile(const struct ps_generate_args *a, struct ps_profile *ret)
+{
+    const struct ps_job_probed *p = &a->job.probed;
+    const bool gpu = a->job.gpu != NULL;
+    *ret = (struct ps_profile) {
+        .cores = a->job.plan.threads,
+        .gpu_mem = a->job.plan.gpu.mem_bytes,
+        .sm = a->job.plan.gpu.sm,
+        .host = { .mem = p->dram,
+                  .flops = gpu ? 50e9 * a->job.plan.threads : p->flops,
+                  .task_s = 10e-6 },
+        .gpu = { .mem = p->hbm, .flops = gpu ? p->flops : 0, .task_s = 5e-6 },
+        .disk_read = { .alone = p->disk_read > 0 ? p->disk_read : 1.5e9 },
+        .disk_write = { .alone = p->disk_write > 0 ? p->disk_write : 1e9 },
+        .h2d = { .alone = p->h2d },
+        .d2h = { .alone = p->d2h },
+    };
+}
+
+static void report_profile(struct ps_job_cfg *job, const struct ps_profile *p)
+{
+    job->probed = (struct ps_job_probed) { .disk_read = p->disk_read.alone,
+                                           .disk_write = p->disk_write.alone,
+                                           .dram = p->host.mem,
+                                           .h2d = p->h2d.alone,
+                                           .d2h = p->d2h.alone,
+                                           .hbm = p->gpu.mem,
+                                           .flops = job->gpu ? job->plan.rates.gpu_gemm
+                                                             : job->plan.rates.gemm };
+}
+
+void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
+{
+    struct ps_job_cfg *job = &a->job;
+    struct ps_profile *p = &a->planning.profile;
+    const bool large = job->model->weight_bytes >= PROBE_WORTH_BYTES;
+    if (!job->report && !large) return;
+    job->plan.model = job->model;
+    const bool before = ps_profile_of_this(job->gpu ? a->gpu.name : "", p);
+    if (!before) {
+        quick_look(job, offload_dir);
+        flat_profile(a, p);
+    }
+    p->threads = job->plan.threads;
+    ps_search_rates(p, &job->plan);
+    if (before) report_profile(job, p);
+    a->planning.known = large && p->host.mem > 0 && p->host.flops > 0 &&
+                        (!job->gpu || (p->gpu.mem > 0 && p->gpu.flops > 0 && p->h2d.alone > 0));
 }

@@ -4,8 +4,18 @@
 #define PS_GENERATE_H
 #include "engine/cli/engine_options.h"
 #include "engine/job/job.h"
+#include "offload/profile.h"
 
 enum ps_progress_mode { PS_PROGRESS_AUTO, PS_PROGRESS_PLAIN, PS_PROGRESS_NONE };
+
+/* What a plan is chosen by, and what came of it. */
+struct ps_planning {
+    struct ps_profile profile;
+    bool known; /* the profile says enough to simulate a plan */
+    const volatile int *stop;
+    double total_s, prefill_s, decode_s; /* predicted; 0: not simulated */
+    char limit[96];
+};
 
 struct ps_generate_args {
     const char *model;
@@ -13,6 +23,7 @@ struct ps_generate_args {
     struct ps_job_cfg job; /* plan and run are engine's at first */
     struct ps_cuda_info gpu;
     enum ps_progress_mode progress;
+    struct ps_planning planning;
 };
 
 /* What is opened for it. */
@@ -41,6 +52,13 @@ uint64_t ps_gpu_ceiling(const struct ps_cuda_info *gpu, uint64_t wanted);
 /* Sets up progress and messages of the job. */
 void ps_generate_ui(struct ps_job_cfg *job, enum ps_progress_mode mode);
 void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_result *r);
-/* A quick look at the links and the arithmetic, for the plan and the report; what fails stays unknown. */
-void ps_generate_probe(struct ps_job_cfg *job, const char *offload_dir);
+/* What the links and the arithmetic do, for the plan and the report: from the profile that `penstock probe` made of this machine, else by a quick
+ * look; what fails stays unknown. */
+void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir);
+/* The profile that `penstock probe` made of this machine with this GPU ("" = none), if it is there. */
+bool ps_profile_of_this(const char *gpu, struct ps_profile *ret);
+/* struct ps_job_engine's, with a struct ps_planning: by simulation on a profile that was probed; by the closed form, and then simulated,
+ * on one from a quick look; by the closed form for a small model. */
+int ps_generate_plan(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
+                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt) ps_must_check;
 #endif

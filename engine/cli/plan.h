@@ -41,7 +41,8 @@ struct ps_figures {
 const struct ps_figure *ps_figure_at(size_t i); /* NULL past the end */
 /* A figure in JSON: null where it is not known. */
 json_t *ps_figure_json(double v);
-void ps_figures_of(const struct ps_point *p, const struct ps_planned *x, struct ps_figures *ret);
+void ps_figures_of(const struct ps_plan_req *q, const struct ps_profile *p,
+                   const struct ps_planned *x, struct ps_figures *ret);
 
 /* What plan prints; *more may be NULL. */
 struct ps_plan_answer {

@@ -19,6 +19,9 @@ struct ps_plan_args {
     unsigned n_sweep;
     char command[1024];
 };
+/* A profile's file, or "this": what was probed of this machine, else a quick probe. */
+int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struct ps_profile *ret,
+                     struct ps_detail *dt) ps_must_check;
 /* Ends the process with 2 (and a message) for what it cannot read. */
 void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret);
 #endif

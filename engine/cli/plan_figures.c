@@ -74,10 +74,10 @@ static void shares(const uint64_t b[PS_TIER__COUNT], bool gpu, double *ret)
         ret[t] = t == PS_TIER_GPU && !gpu ? NAN : all > 0 ? 100 * (double) b[t] / all : 0;
 }
 
-static void shape(const struct ps_point *pt, const struct ps_plan *p, double *v)
+static void shape(const struct ps_packed *m, const struct ps_plan *p, double *v)
 {
     const bool gpu = p->detail->gpu;
-    const uint64_t slabs = (uint64_t) pt->engine.plan.model->shape.layers * p->micro_batches;
+    const uint64_t slabs = (uint64_t) m->shape.layers * p->micro_batches;
     v[F_SLOTS] = p->slots;
     v[F_BATCHES] = p->micro_batches;
     v[F_PROMPT_TOKENS] = p->prefill_tokens;
@@ -100,11 +100,10 @@ static double bytes_of(const struct ps_dev_stats *d, enum ps_q q)
     return sum;
 }
 
-static void times(const struct ps_point *pt, const struct ps_planned *x, double *v)
+static void times(const struct ps_job_stats *j, double usd, const struct ps_planned *x, double *v)
 {
     const struct ps_simulated *s = &x->sim;
-    const double n = (double) pt->stats.requests, gen = (double) pt->stats.max_new_tokens,
-                 usd = pt->profile.usd_per_hour,
+    const double n = (double) j->requests, gen = (double) j->max_new_tokens,
                  live = (double) x->plan.slots * x->plan.micro_batches;
     v[F_TOTAL_S] = s->total_s;
     v[F_PREFILL_S] = s->run.prefill_s;
@@ -120,12 +119,12 @@ static void times(const struct ps_point *pt, const struct ps_planned *x, double 
 static double less(double all, double part) { return all > part ? all - part : 0; }
 
 /* Of the job alone: what stays was loaded before it, which is in the device's sums. A job that only scores has prompt tokens alone. */
-static void links(const struct ps_point *pt, const struct ps_planned *x, double *v)
+static void links(const struct ps_job_stats *j, const struct ps_planned *x, double *v)
 {
     const struct ps_dev_stats *d = &x->sim.run.dev;
     const bool gpu = x->plan.detail->gpu;
-    const double gen = (double) pt->stats.max_new_tokens,
-                 tokens = gen > 0 ? gen : (double) pt->stats.prompt_tokens,
+    const double gen = (double) j->max_new_tokens,
+                 tokens = gen > 0 ? gen : (double) j->prompt_tokens,
                  near = d->mem_bytes[PS_Q_COMPUTE] / tokens,
                  on_gpu = (double) x->plan.weight_bytes[PS_TIER_GPU],
                  loaded = on_gpu + (double) x->plan.weight_bytes[PS_TIER_HOST];
@@ -145,11 +144,10 @@ static double busy(const struct ps_planned *x, enum ps_q q, double before)
     return all > 0 ? fmin(100 * s / all, 100) : 0;
 }
 
-static void busies(const struct ps_point *pt, const struct ps_planned *x, double *v)
+static void busies(double h2d, const struct ps_planned *x, double *v)
 {
     const bool gpu = x->plan.detail->gpu;
-    const double h2d = pt->profile.h2d.alone,
-                 copied = h2d > 0 ? (double) x->plan.weight_bytes[PS_TIER_GPU] / h2d : 0;
+    const double copied = h2d > 0 ? (double) x->plan.weight_bytes[PS_TIER_GPU] / h2d : 0;
     v[F_READ_BUSY] = busy(x, PS_Q_READ, x->sim.run.load_s);
     v[F_WRITE_BUSY] = busy(x, PS_Q_WRITE, 0);
     v[F_H2D_BUSY] = gpu ? fmin(busy(x, PS_Q_H2D, copied) + busy(x, PS_Q_UP, 0), 100) : NAN;
@@ -158,7 +156,8 @@ static void busies(const struct ps_point *pt, const struct ps_planned *x, double
     v[F_HOST_BUSY] = busy(x, gpu ? PS_Q_HOST : PS_Q_COMPUTE, 0);
 }
 
-void ps_figures_of(const struct ps_point *p, const struct ps_planned *x, struct ps_figures *ret)
+void ps_figures_of(const struct ps_plan_req *q, const struct ps_profile *p,
+                   const struct ps_planned *x, struct ps_figures *ret)
 {
     static const struct {
         enum figure f;
@@ -167,10 +166,10 @@ void ps_figures_of(const struct ps_point *p, const struct ps_planned *x, struct 
                    { F_H2D_BUSY, "h2d" },        { F_D2H_BUSY, "d2h" },
                    { F_GPU_BUSY, "GPU" },        { F_HOST_BUSY, "host cores" } };
     double *v = ret->v;
-    times(p, x, v);
-    shape(p, &x->plan, v);
-    links(p, x, v);
-    busies(p, x, v);
+    times(&q->job, p->usd_per_hour, x, v);
+    shape(q->model, &x->plan, v);
+    links(&q->job, x, v);
+    busies(p->h2d.alone, x, v);
     ret->limit_busy = -1;
     for (size_t i = 0; i < PS_ARRAY_LEN(limits); i++)
         if (v[limits[i].f] > ret->limit_busy) {

@@ -52,7 +52,7 @@ static int plan_row(const struct run *x, struct ps_point *p, struct ps_sweep_row
         return row->reason ? 0 : -ENOMEM;
     }
     if (r < 0) return r;
-    ps_figures_of(p, &one, &row->figures);
+    ps_figures_of(&p->engine.plan, &p->profile, &one, &row->figures);
     row->planned = true;
     ps_plan_done(&one.plan);
     return 0;

@@ -134,7 +134,8 @@ static const char *outside(const struct ps_plan_answer *a)
 void ps_plan_print(const struct ps_plan_answer *a)
 {
     struct ps_figures f[16];
-    for (unsigned k = 0; k < a->n; k++) ps_figures_of(a->point, &a->plans[k], &f[k]);
+    for (unsigned k = 0; k < a->n; k++)
+        ps_figures_of(&a->point->engine.plan, &a->point->profile, &a->plans[k], &f[k]);
     head(a);
     table(f, a->n);
     if (a->more) more(a);
@@ -148,7 +149,7 @@ static json_t *plan_json(const struct ps_point *p, const struct ps_planned *x)
     struct ps_figures f;
     json_t *j = json_object();
     int r = j ? 0 : -1;
-    ps_figures_of(p, x, &f);
+    ps_figures_of(&p->engine.plan, &p->profile, x, &f);
     for (size_t i = 0; !r && ps_figure_at(i); i++)
         r = json_object_set_new(j, ps_figure_at(i)->key, ps_figure_json(f.v[i]));
     if (!r) r = json_object_set_new(j, "limit", json_string(f.limit));

@@ -5,6 +5,7 @@
 #include "engine/base/ps_mem.h"
 #include "engine/job/feed.h"
 #include "engine/job/input.h"
+#include "engine/job/lengths_of.h"
 #include "engine/job/report.h"
 #include "engine/job/trace.h"
 #include <stdio.h>
@@ -187,13 +188,30 @@ static void warn_requests(const struct work *w)
                 "\"return_token_ids\": true in a request gives its ids");
 }
 
+/* Of very many their mean will do. */
+static int find_lengths(const struct work *w, struct ps_lengths *ret)
+{
+    enum { LENGTHS_MAX = 1 << 15 };
+    const struct ps_job_stats *s = &w->first.stats;
+    if (s->requests <= LENGTHS_MAX) return ps_lengths_of(&w->spool, &w->table, s->requests, ret);
+    *ret = (struct ps_lengths) { .n = s->requests,
+                                 .each_prompt = (uint32_t) (s->prompt_tokens / s->requests),
+                                 .each_gen = (uint32_t) (s->max_new_tokens / s->requests) };
+    return 0;
+}
+
 static int make_plan(struct work *w, uint64_t pin_max)
 {
     w->req = w->cfg->plan;
     w->req.model = w->cfg->model;
     w->req.job = w->first.stats;
     w->req.pin_max = pin_max;
-    int r = w->cfg->engine.plan_make(&w->req, &w->plan, &w->ret->plan_text, w->dt);
+    struct ps_lengths lengths = { 0 };
+    int r = find_lengths(w, &lengths);
+    if (!r)
+        r = w->cfg->engine.plan_make(w->cfg->engine.ud, &w->req, &lengths, &w->plan,
+                                     &w->ret->plan_text, w->dt);
+    ps_lengths_done(&lengths);
     w->planned = r >= 0;
     return r;
 }

@@ -7,16 +7,19 @@
 #include "engine/job/request.h"
 #include "engine/plan/plan.h"
 #include "engine/sched/run.h"
+#include "engine/search/simulate.h"
 #include "engine/tokenizer/tokenizer.h"
 #include <signal.h>
 
 struct ps_job_engine {
-    int (*plan_make)(const struct ps_plan_req *req, struct ps_plan *ret, char **ret_text,
-                     struct ps_detail *dt);
+    /* lengths: of the valid requests, or their mean if there are very many. */
+    int (*plan_make)(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
+                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt);
     char *(*plan_text)(const struct ps_plan_req *req, const struct ps_plan *plan);
     void (*plan_done)(struct ps_plan *p);
     int (*run)(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_run_stats *ret,
                struct ps_detail *dt);
+    void *ud; /* plan_make's */
 };
 
 enum ps_job_phase { PS_JOB_READING, PS_JOB_RUNNING, PS_JOB_ORDERING };

@@ -2,6 +2,7 @@
 /* The closed form names a few plans that differ; the simulation orders them. Around the winner, what the closed form is least sure of
  * is tried: how many prompt tokens go into a sweep, and how far ahead weights are read. */
 #include "engine/search/search.h"
+#include "engine/plan/layout.h"
 #include <math.h>
 #include <string.h>
 
@@ -61,20 +62,54 @@ static void put(struct search *s, const struct ps_planned *p)
     s->found[i] = *p;
 }
 
-static int candidates(struct search *s, unsigned n, char **ret_text)
+static bool same(const struct ps_plan *a, const struct ps_plan *b)
+{
+    return a->slots == b->slots && a->micro_batches == b->micro_batches &&
+           a->prefill_tokens == b->prefill_tokens && a->prefetch == b->prefetch &&
+           a->chunk_rows == b->chunk_rows && a->host_slabs == b->host_slabs &&
+           a->detail->log_steps == b->detail->log_steps &&
+           !memcmp(a->kv_bytes, b->kv_bytes, sizeof a->kv_bytes) &&
+           !memcmp(a->hidden_bytes, b->hidden_bytes, sizeof a->hidden_bytes) &&
+           !memcmp(a->weight_bytes, b->weight_bytes, sizeof a->weight_bytes);
+}
+
+static bool known(const struct search *s, const struct ps_plan *p)
+{
+    for (unsigned i = 0; i < s->n; i++)
+        if (same(&s->found[i].plan, p)) return true;
+    return false;
+}
+
+/* Simulates the n best by the closed form for q, as far as there is room for them. */
+static int candidates(struct search *s, const struct ps_plan_req *q, unsigned n, char **ret_text)
 {
     struct ps_plan plans[FOUND_MAX];
     unsigned made = 0;
-    int r = ps_plan_best(&s->req, n, plans, &made, ret_text, s->dt);
+    int r = ps_plan_best(q, n, plans, &made, ret_text, s->dt);
     for (unsigned i = 0; i < made; i++) {
         struct ps_planned p = { .plan = plans[i] };
-        if (!r) r = simulate(s, &p.plan, &p.sim);
-        if (r < 0)
-            ps_plan_done(&plans[i]);
-        else
+        const bool wanted = !r && s->n < FOUND_MAX - 1 && !known(s, &p.plan);
+        if (wanted) r = simulate(s, &p.plan, &p.sim);
+        if (wanted && !r)
             put(s, &p);
+        else
+            ps_plan_done(&plans[i]);
     }
     return r;
+}
+
+/* Where the closed form thinks too well of something, what it likes best gets worse as there is more of it. So there are candidates that need
+ * less of it: no KV or hidden states on disk, slower links. */
+static int modest_candidates(struct search *s)
+{
+    struct ps_plan_req q = s->req;
+    q.disk_space = 0;
+    int r = candidates(s, &q, 1, NULL);
+    q = s->req;
+    q.rates.disk_read /= 2;
+    q.rates.disk_write /= 2;
+    if (!r || r == -PS_EBUDGET) r = candidates(s, &q, 1, NULL);
+    return r == -PS_EBUDGET ? 0 : r;
 }
 
 static struct ps_shares shares_of(const uint64_t bytes[PS_TIER__COUNT])
@@ -141,7 +176,7 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
               struct ps_detail *dt)
 {
     struct search s = { .req = *req, .dt = dt };
-    const unsigned most = FOUND_MAX - 1; /* a variant more */
+    const unsigned most = FOUND_MAX - 1; /* room for a variant */
     ps_search_rates(p, &s.req);
     s.sim = (struct ps_simulate_cfg) { .model = req->model,
                                        .kv_config = &s.req.kv_config,
@@ -149,7 +184,8 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
                                        .lengths = lengths,
                                        .schedule = schedule,
                                        .stop = stop };
-    int r = candidates(&s, n + MORE < most ? n + MORE : most, ret_text);
+    int r = candidates(&s, &s.req, n + MORE < most ? n + MORE : most, ret_text);
+    if (!r) r = modest_candidates(&s);
     if (!r) r = refine(&s);
     while (s.n > (r < 0 ? 0 : n)) drop(&s, s.n - 1);
     if (r < 0) return r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/ps_mem.h"
 #include "fake.h"
+#include "ps_cmocka.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,10 +28,28 @@ const struct ps_packed *fake_model(void)
     return &p;
 }
 
-static int plan_make(const struct ps_plan_req *req, struct ps_plan *ret, char **ret_text,
-                     struct ps_detail *dt)
+/* All of them, or of very many their mean. */
+static void check_lengths(const struct ps_job_stats *j, const struct ps_lengths *l)
+{
+    uint64_t prompt = 0, gen = 0;
+    assert_int_equal(l->n, j->requests);
+    if (!l->prompt) {
+        assert_true(l->n > 1000 && l->each_prompt == j->prompt_tokens / j->requests);
+        return;
+    }
+    for (uint64_t i = 0; i < l->n; i++) {
+        prompt += l->prompt[i];
+        gen += l->gen[i];
+    }
+    assert_int_equal(prompt, j->prompt_tokens);
+    assert_int_equal(gen, j->max_new_tokens);
+}
+
+static int plan_make(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
+                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt)
 {
     fake.stats = req->job;
+    check_lengths(&req->job, lengths);
     if (fake.no_fit) {
         *ret_text = strdup("weights 1000\nneeds 2000 bytes\n");
         return ps_fail(dt, -PS_EBUDGET, "--host-mem is too small");
@@ -173,4 +192,4 @@ static int run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct 
     return 0;
 }
 
-const struct ps_job_engine fake_engine = { plan_make, plan_text, plan_done, run };
+const struct ps_job_engine fake_engine = { plan_make, plan_text, plan_done, run, NULL };

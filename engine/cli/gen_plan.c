@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How generate chooses a plan. */
+#include "engine/cli/generate.h"
+#include "engine/cli/plan.h"
+#include <stdio.h>
+
+static int simulated(const struct ps_planning *g, const struct ps_plan_req *req,
+                     const struct ps_lengths *lengths, struct ps_planned *x, struct ps_detail *dt)
+{
+    const struct ps_simulate_cfg cfg = { .model = req->model,
+                                         .plan = &x->plan,
+                                         .kv_config = &req->kv_config,
+                                         .profile = &g->profile,
+                                         .lengths = lengths,
+                                         .stop = g->stop };
+    return ps_simulate(&cfg, &x->sim, dt);
+}
+
+static int choose(const struct ps_planning *g, const struct ps_plan_req *req,
+                  const struct ps_lengths *lengths, struct ps_planned *ret, char **ret_text,
+                  struct ps_detail *dt)
+{
+    unsigned n = 0;
+    if (g->profile.measured)
+        return ps_search(req, &g->profile, lengths, NULL, 1, g->stop, ret, &n, ret_text, dt);
+    int r = ps_plan_make(req, &ret->plan, ret_text, dt);
+    if (r < 0) return r;
+    r = simulated(g, req, lengths, ret, dt);
+    if (r < 0) ps_plan_done(&ret->plan);
+    return r;
+}
+
+int ps_generate_plan(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
+                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt)
+{
+    struct ps_planning *g = ud;
+    struct ps_planned x;
+    struct ps_figures f;
+    if (!g->known) return ps_plan_make(req, ret, ret_text, dt);
+    int r = choose(g, req, lengths, &x, ret_text, dt);
+    if (r < 0) return r;
+    ps_figures_of(req, &g->profile, &x, &f);
+    g->total_s = x.sim.total_s;
+    g->prefill_s = x.sim.run.prefill_s;
+    g->decode_s = x.sim.run.decode_s;
+    (void) snprintf(g->limit, sizeof g->limit, "%s, busy %.0f %% of the time", f.limit,
+                    f.limit_busy);
+    x.plan.predicted_s = x.sim.total_s;
+    *ret = x.plan;
+    return 0;
+}

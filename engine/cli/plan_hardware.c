@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machine that is planned for: a file, or this one. */
+#include "engine/cli/generate.h"
+#include "engine/cli/plan_args.h"
+#include "offload/probe_machine.h"
+#include <string.h>
+
+bool ps_profile_of_this(const char *gpu, struct ps_profile *ret)
+{
+    ps_auto_free char *path = NULL;
+    struct ps_machine m;
+    struct ps_profile p;
+    if (ps_profile_default_path(&path, NULL) < 0 || ps_profile_read(path, &p, NULL) < 0)
+        return false;
+    ps_machine_read("", &m);
+    if (!ps_profile_is_this(&p, &m, gpu)) return false;
+    *ret = p;
+    return true;
+}
+
+/* As `penstock probe --quick`, kept nowhere. */
+static int quick_probe(const struct ps_engine_args *e, const struct ps_cuda_api *gpu,
+                       const struct ps_cuda_info *info, struct ps_profile *ret,
+                       struct ps_detail *dt)
+{
+    ps_auto_free char *text = NULL;
+    struct ps_machine m;
+    ps_machine_read("", &m);
+    const struct ps_probe_machine cfg = { .threads = e->plan.threads ? e->plan.threads
+                                                     : m.cpus        ? m.cpus
+                                                                     : 1,
+                                          .quick = true,
+                                          .folder = e->offload_dir ? e->offload_dir : ".",
+                                          .io = e->run.io,
+                                          .host_mem = m.mem_available / 2,
+                                          .disk_space = UINT64_MAX,
+                                          .gpu = gpu,
+                                          .gpu_mem = gpu ? ps_gpu_ceiling(info, UINT64_MAX) : 0,
+                                          .warn = ps_say_warning,
+                                          .stop = ps_signals_count() };
+    ps_say("there is no profile of this machine yet: a quick one is made now, in 15 seconds "
+           "(`penstock probe` makes one that is kept)");
+    int r = ps_probe_machine(&cfg, &text, dt);
+    return r < 0 ? r : ps_profile_parse(text, strlen(text), "the quick probe", ret, dt);
+}
+
+int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struct ps_profile *ret,
+                     struct ps_detail *dt)
+{
+    struct ps_cuda_info info;
+    struct ps_detail why = { "" };
+    if (strcmp(hardware, "this") != 0) return ps_profile_read(hardware, ret, dt);
+    const struct ps_cuda_api *gpu = ps_gpu_usable(&info, &why);
+    if (ps_profile_of_this(gpu ? info.name : "", ret)) return 0;
+    return quick_probe(e, gpu, &info, ret, dt);
+}
