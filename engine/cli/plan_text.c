@@ -111,7 +111,7 @@ static const char *more_name(int i)
 static void more(const struct ps_plan_answer *a)
 {
     const double total = a->plans[0].sim.total_s, gen = (double) a->point->stats.max_new_tokens;
-    (void) puts("\nWith a little more (another plan is taken where that pays):");
+    (void) puts("\nWith a little more (memory: planned anew; rates: the first plan as it is):");
     for (int i = 0; i < PS_MORE__COUNT; i++) {
         char what[64], time[32];
         if (a->more->total_s[i] <= 0) continue;

@@ -3,51 +3,44 @@
 
 struct more {
     const struct ps_plan_req *req;
-    const struct ps_profile *profile;
-    const struct ps_lengths *lengths;
-    const struct ps_schedule *schedule;
-    const volatile int *stop;
+    struct ps_simulate_cfg sim; /* but for plan and profile */
     struct ps_detail *dt;
 };
 
-/* The best plan's time; *s, if it is less. */
-static int search(const struct more *m, const struct ps_plan_req *req, const struct ps_profile *p,
-                  double *s)
+static int simulate(struct more *m, const struct ps_profile *p, const struct ps_plan *plan,
+                    double *ret)
 {
-    struct ps_planned one;
-    unsigned n = 0;
-    int r = ps_search(req, p, m->lengths, m->schedule, 1, m->stop, &one, &n, NULL, m->dt);
-    if (r < 0) return r;
-    if (one.sim.total_s < *s) *s = one.sim.total_s;
-    ps_plan_done(&one.plan);
-    return 0;
-}
-
-static int more_memory(const struct more *m, bool gpu, double *s)
-{
-    struct ps_plan_req q = *m->req;
-    *(gpu ? &q.gpu.mem_bytes : &q.host_mem) += (uint64_t) 1 << 30;
-    return search(m, &q, m->profile, s);
-}
-
-/* As it is, or planned anew. */
-static int more_rate(const struct more *m, const struct ps_plan *plan, enum ps_rate_of what,
-                     double *s)
-{
-    struct ps_profile p = *m->profile;
     struct ps_simulated sim;
-    ps_profile_scale(&p, what, 1.1);
-    int r = ps_simulate(&(const struct ps_simulate_cfg) { .model = m->req->model,
-                                                          .plan = plan,
-                                                          .kv_config = &m->req->kv_config,
-                                                          .profile = &p,
-                                                          .lengths = m->lengths,
-                                                          .schedule = m->schedule,
-                                                          .stop = m->stop },
-                        &sim, m->dt);
-    if (r < 0) return r;
-    if (sim.total_s < *s) *s = sim.total_s;
-    return search(m, m->req, &p, s);
+    m->sim.profile = p;
+    m->sim.plan = plan;
+    int r = ps_simulate(&m->sim, &sim, m->dt);
+    if (!r) *ret = sim.total_s;
+    return r;
+}
+
+/* The best of a few other plans; *s, if it is less. */
+static int more_memory(struct more *m, const struct ps_profile *p, bool gpu, double *s)
+{
+    enum { FEW = 3 };
+    struct ps_plan plans[FEW];
+    struct ps_plan_req q = *m->req;
+    unsigned n = 0;
+    *(gpu ? &q.gpu.mem_bytes : &q.host_mem) += (uint64_t) 1 << 30;
+    int r = ps_plan_best(&q, FEW, plans, &n, NULL, m->dt);
+    for (unsigned i = 0; i < n; i++) {
+        double now = *s;
+        if (!r) r = simulate(m, p, &plans[i], &now);
+        if (now < *s) *s = now;
+        ps_plan_done(&plans[i]);
+    }
+    return r;
+}
+
+static bool is_there(const struct ps_plan_req *q, const struct ps_profile *p, enum ps_rate_of what)
+{
+    const bool of_gpu = what == PS_RATE_H2D || what == PS_RATE_D2H || what == PS_RATE_HBM ||
+                        what == PS_RATE_GPU_GEMM;
+    return ps_profile_rate(p, what) > 0 && (!of_gpu || q->gpu.mem_bytes);
 }
 
 int ps_search_more(const struct ps_plan_req *req, const struct ps_profile *p,
@@ -55,22 +48,30 @@ int ps_search_more(const struct ps_plan_req *req, const struct ps_profile *p,
                    const volatile int *stop, const struct ps_planned *best, struct ps_more *ret,
                    struct ps_detail *dt)
 {
-    const struct more m = { req, p, lengths, schedule, stop, dt };
-    int r = 0;
-    for (int i = 0; i < PS_MORE__COUNT; i++) ret->total_s[i] = best->sim.total_s;
-    if (req->gpu.mem_bytes)
-        r = more_memory(&m, true, &ret->total_s[PS_MORE_GPU_MEM]);
-    else
-        ret->total_s[PS_MORE_GPU_MEM] = 0;
-    if (!r) r = more_memory(&m, false, &ret->total_s[PS_MORE_HOST_MEM]);
+    struct more m = { req, { 0 }, dt };
+    double *total = ret->total_s, base = 0;
+    m.sim = (struct ps_simulate_cfg) { .model = req->model,
+                                       .kv_config = &req->kv_config,
+                                       .lengths = lengths,
+                                       .schedule = schedule,
+                                       .most_sweeps = PS_SEARCH_SWEEPS,
+                                       .stop = stop };
+    int r = simulate(&m, p, &best->plan, &base);
+    if (r < 0) return r;
+    for (int i = 0; i < PS_MORE__COUNT; i++) total[i] = base;
+    if (req->gpu.mem_bytes) r = more_memory(&m, p, true, &total[PS_MORE_GPU_MEM]);
+    if (!r) r = more_memory(&m, p, false, &total[PS_MORE_HOST_MEM]);
+    if (!req->gpu.mem_bytes) total[PS_MORE_GPU_MEM] = 0;
     for (int i = 0; !r && i < PS_RATE__COUNT; i++) {
         const enum ps_rate_of what = (enum ps_rate_of) i;
-        const bool gpu = what == PS_RATE_H2D || what == PS_RATE_D2H || what == PS_RATE_HBM ||
-                         what == PS_RATE_GPU_GEMM;
-        if (ps_profile_rate(p, what) <= 0 || (gpu && !req->gpu.mem_bytes))
-            ret->total_s[PS_MORE_RATE + i] = 0;
+        struct ps_profile faster = *p;
+        ps_profile_scale(&faster, what, 1.1);
+        if (is_there(req, p, what))
+            r = simulate(&m, &faster, &best->plan, &total[PS_MORE_RATE + i]);
         else
-            r = more_rate(&m, &best->plan, what, &ret->total_s[PS_MORE_RATE + i]);
+            total[PS_MORE_RATE + i] = 0;
     }
+    for (int i = 0; i < PS_MORE__COUNT; i++)
+        total[i] = (total[i] < base ? total[i] : base) / base * best->sim.total_s;
     return r;
 }

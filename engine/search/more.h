@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a little more of something would bring: finite differences of the search, so that another plan is taken where that pays. */
+/* What a little more of something would bring: finite differences of the simulation. With more memory plans are made anew; with a faster
+ * link the plan stays, for next to the best plan what another one brings is of second order. */
 #ifndef PS_MORE_H
 #define PS_MORE_H
 #include "engine/search/search.h"

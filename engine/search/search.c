@@ -28,7 +28,7 @@ void ps_search_rates(const struct ps_profile *p, struct ps_plan_req *req)
                                      .gpu_gemm = most_of(&p->gpu, type) };
 }
 
-enum { FOUND_MAX = 16, MORE = 3 }; /* MORE candidates than are wanted are simulated */
+enum { FOUND_MAX = 16 };
 
 struct search {
     struct ps_simulate_cfg sim; /* but for the plan */
@@ -36,6 +36,7 @@ struct search {
     struct ps_detail *dt;
     struct ps_planned found[FOUND_MAX]; /* best first */
     unsigned n;
+    unsigned left; /* variants that may still be simulated */
 };
 
 static int simulate(struct search *s, const struct ps_plan *plan, struct ps_simulated *ret)
@@ -99,7 +100,7 @@ static int candidates(struct search *s, const struct ps_plan_req *q, unsigned n,
 }
 
 /* Where the closed form thinks too well of something, what it likes best gets worse as there is more of it. So there are candidates that need
- * less of it: no KV or hidden states on disk, slower links. */
+ * less of it: no KV or hidden states on disk, a slower disk. */
 static int modest_candidates(struct search *s)
 {
     struct ps_plan_req q = s->req;
@@ -121,52 +122,76 @@ static struct ps_shares shares_of(const uint64_t bytes[PS_TIER__COUNT])
     return s;
 }
 
-/* The winner with this many prompt tokens a sweep and layers read ahead (0: what the closed form likes): it takes the winner's place if it is
- * faster. What does not fit is no variant. */
-static int variant(struct search *s, uint32_t prompt_tokens, uint32_t prefetch)
+/* What may be varied of the winner, all by a factor; as far as it was not fixed. */
+struct step {
+    double slots, batches, tokens, ahead;
+};
+static const struct step steps[] = {
+    { 1, 1, 2, 1 },   { 1, 1, 0.5, 1 }, { 1, 1, 1, 2 },     { 1, 1, 1, 0.5 },
+    { 0.5, 2, 1, 1 }, { 2, 0.5, 1, 1 }, { 1.5, 1, 1.5, 1 }, { 0.67, 1, 0.67, 1 },
+};
+
+static uint32_t scaled(uint32_t v, double factor)
+{
+    const double x = v * factor + 0.5;
+    return x < 1 ? 1 : x > 1 << 24 ? 1 << 24 : (uint32_t) x;
+}
+
+/* *r is 1 if it is better: then it takes the winner's place. What does not fit is no variant. */
+static int variant(struct search *s, const struct step *step)
 {
     const struct ps_plan *best = &s->found[0].plan;
     struct ps_plan_req q = s->req;
     struct ps_planned p = { 0 };
-    q.gpu_batch_size = best->slots;
-    q.num_gpu_batches = best->micro_batches;
     q.kv = shares_of(best->kv_bytes);
-    if (!q.prefill_tokens) q.prefill_tokens = prompt_tokens;
-    if (!q.prefetch) q.prefetch = prefetch;
+    if (!q.gpu_batch_size) q.gpu_batch_size = scaled(best->slots, step->slots);
+    if (!q.num_gpu_batches) q.num_gpu_batches = scaled(best->micro_batches, step->batches);
+    if (!q.prefill_tokens) q.prefill_tokens = scaled(best->prefill_tokens, step->tokens);
+    if (!q.prefetch) q.prefetch = scaled(best->prefetch ? best->prefetch : 1, step->ahead);
     int r = ps_plan_make(&q, &p.plan, NULL, s->dt);
     if (r == -PS_EBUDGET) return 0;
     if (r < 0) return r;
-    if (p.plan.prefill_tokens == best->prefill_tokens && p.plan.prefetch == best->prefetch &&
-        p.plan.host_slabs == best->host_slabs) {
+    if (known(s, &p.plan)) {
         ps_plan_done(&p.plan);
         return 0;
     }
     r = simulate(s, &p.plan, &p.sim);
-    if (r < 0 || p.sim.total_s >= s->found[0].sim.total_s) {
+    s->left--;
+    if (r < 0 || p.sim.total_s > s->found[0].sim.total_s * 0.999) {
         ps_plan_done(&p.plan);
         return r;
     }
     drop(s, 0);
     put(s, &p);
+    return 1;
+}
+
+/* Steps until none of them is an improvement. */
+static int refine(struct search *s)
+{
+    size_t since = 0;
+    for (size_t i = 0; since < PS_ARRAY_LEN(steps) && s->left; i++) {
+        int r = variant(s, &steps[i % PS_ARRAY_LEN(steps)]);
+        if (r < 0) return r;
+        since = r ? 0 : since + 1;
+    }
     return 0;
 }
 
-/* Nothing is read ahead where nothing passes by. */
-static bool passes_by(const struct ps_plan *p)
+/* What was a quick look is looked at closely. */
+static int finish(struct search *s, unsigned n)
 {
-    return p->weight_bytes[PS_TIER_DISK] || (p->gpu_bytes && p->weight_bytes[PS_TIER_HOST]);
-}
-
-static int refine(struct search *s)
-{
-    const uint32_t tokens = s->found[0].plan.prefill_tokens, ahead = s->found[0].plan.prefetch;
+    struct ps_planned p[FOUND_MAX];
+    while (s->n > n) drop(s, s->n - 1);
+    s->sim.most_sweeps = 0;
+    n = s->n;
+    memcpy(p, s->found, n * sizeof *p);
+    s->n = 0;
     int r = 0;
-    if (!s->req.prefill_tokens) {
-        r = variant(s, tokens / 2 + 1, ahead);
-        if (!r) r = variant(s, tokens < UINT32_MAX / 2 ? tokens * 2 : tokens, ahead);
+    for (unsigned i = 0; i < n; i++) {
+        if (!r && p[i].sim.sweeps_run < p[i].sim.run.sweeps) r = simulate(s, &p[i].plan, &p[i].sim);
+        put(s, &p[i]);
     }
-    if (!r && !s->req.prefetch && passes_by(&s->found[0].plan))
-        r = variant(s, s->found[0].plan.prefill_tokens, ahead > 1 ? 1 : 2);
     return r;
 }
 
@@ -176,19 +201,24 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
               struct ps_detail *dt)
 {
     struct search s = { .req = *req, .dt = dt };
-    const unsigned most = FOUND_MAX - 1; /* room for a variant */
+    const unsigned more = n > 1 ? 3 : 2, most = FOUND_MAX - 1; /* room for a variant */
+    s.left = n > 1 ? 16 : 6;
     ps_search_rates(p, &s.req);
     s.sim = (struct ps_simulate_cfg) { .model = req->model,
                                        .kv_config = &s.req.kv_config,
                                        .profile = p,
                                        .lengths = lengths,
                                        .schedule = schedule,
+                                       .most_sweeps = PS_SEARCH_SWEEPS,
                                        .stop = stop };
-    int r = candidates(&s, &s.req, n + MORE < most ? n + MORE : most, ret_text);
+    int r = candidates(&s, &s.req, n + more < most ? n + more : most, ret_text);
     if (!r) r = modest_candidates(&s);
     if (!r) r = refine(&s);
-    while (s.n > (r < 0 ? 0 : n)) drop(&s, s.n - 1);
-    if (r < 0) return r;
+    if (!r) r = finish(&s, n);
+    if (r < 0) {
+        while (s.n) drop(&s, s.n - 1);
+        return r;
+    }
     memcpy(ret, s.found, s.n * sizeof *ret);
     *ret_n = s.n;
     return 0;

@@ -5,6 +5,9 @@
 #define PS_SEARCH_H
 #include "engine/search/simulate.h"
 
+/* Sweeps of a job that are simulated to compare plans. */
+enum { PS_SEARCH_SWEEPS = 12 };
+
 struct ps_planned {
     struct ps_plan plan;
     struct ps_simulated sim;

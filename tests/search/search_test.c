@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Searches for machines and jobs of all kinds: a plan that fits or a refusal, in order, and more of anything is never slower. */
+#include "engine/plan/layout.h"
+#include "engine/plan/shape_plan.h"
+#include "engine/search/more.h"
+#include "ps_cmocka.h"
+#include "sim_rig.h"
+#include <math.h>
+#include <string.h>
+
+static unsigned seed;
+static double uniform(void) { return rand_r(&seed) / (double) RAND_MAX; }
+/* So that each factor of two between is as likely. */
+static double between(double a, double b) { return a * pow(b / a, uniform()); }
+static uint32_t whole(uint32_t a, uint32_t b) { return (uint32_t) (between(a, b + 1.0)); }
+
+static struct ps_way way(double a, double b)
+{
+    struct ps_way w = { .alone = between(a, b) };
+    if (rand_r(&seed) % 2) w.beside = w.alone * between(0.5, 1);
+    return w;
+}
+
+static struct ps_profile random_machine(double weights)
+{
+    const bool gpu = rand_r(&seed) % 3;
+    struct ps_profile p = {
+        .name = "random",
+        .cores = 8,
+        .threads = 8,
+        .host_mem = (uint64_t) (between(0.05, 6) * weights + 2e8),
+        .disk_space = (uint64_t) (between(0.1, 20) * weights),
+        .host = { .mem = between(5e9, 2e11), .flops = between(5e10, 5e12), .task_s = 5e-6 },
+        .disk_read = way(2e8, 1e10),
+        .disk_write = way(1e8, 5e9),
+    };
+    if (!gpu) return p;
+    p.gpu_mem = (uint64_t) (between(0.05, 3) * weights + 5e8);
+    p.sm = 75;
+    p.gpu = (struct ps_worker_rates) { .mem = between(1e11, 4e12),
+                                       .flops = between(5e12, 6e14),
+                                       .task_s = 5e-6 };
+    p.h2d = way(3e9, 6e10);
+    p.d2h = way(3e9, 6e10);
+    return p;
+}
+
+/* PS_SEARCH_TIMES: so many times as many. */
+static int many(int n)
+{
+    const char *t = getenv("PS_SEARCH_TIMES");
+    return t ? n * atoi(t) : n;
+}
+
+static const char *const policies[] = { "full", "h2o", "local", "sink" };
+
+static void random_rig(struct rig *r)
+{
+    static const char *const models[] = { "opt-125m", "opt-1.3b", "opt-6.7b" };
+    static const struct ps_profile none;
+    const struct ps_lengths l = { .n = whole(1, 60),
+                                  .each_prompt = whole(1, 700),
+                                  .each_gen = whole(1, 50) };
+    rig_open(r, models[rand_r(&seed) % 3], 0, &none, &l, policies[rand_r(&seed) % 4]);
+    r->profile = random_machine((double) r->model->weight_bytes);
+    r->req.host_mem = r->profile.host_mem;
+    r->req.disk_space = r->profile.disk_space;
+    r->req.gpu = (struct ps_plan_gpu) { r->profile.gpu_mem, r->profile.sm };
+    r->req.threads = 8;
+}
+
+static int search(const struct rig *r, unsigned n, struct ps_planned *ret, unsigned *ret_n)
+{
+    struct ps_detail dt = { "" };
+    int e = ps_search(&r->req, &r->profile, &r->lengths, NULL, n, NULL, ret, ret_n, NULL, &dt);
+    if (e < 0 && e != -PS_EBUDGET) fail_msg("%d: %s", e, dt.text);
+    return e;
+}
+
+static void random_searches(void **state)
+{
+    unsigned plans = 0;
+    seed = 11;
+    for (int i = 0; i < many(16); i++) {
+        struct rig r;
+        struct ps_planned p[3];
+        unsigned n = 0;
+        random_rig(&r);
+        if (rand_r(&seed) % 4 == 0) r.req.gpu_batch_size = whole(1, 40);
+        if (rand_r(&seed) % 4 == 0) r.req.prefetch = whole(1, 3);
+        if (rand_r(&seed) % 4 == 0) r.req.attention = (enum ps_attention_at)(rand_r(&seed) % 3);
+        if (!search(&r, 3, p, &n)) assert_true(n >= 1 && n <= 3);
+        for (unsigned k = 0; k < n; k++) {
+            assert_true(ps_plan_fits(&r.req, &p[k].plan));
+            assert_true(p[k].sim.total_s > 0 && isfinite(p[k].sim.total_s));
+            if (k) assert_true(p[k].sim.total_s >= p[k - 1].sim.total_s);
+            assert_int_equal(p[k].sim.run.generated_tokens, r.lengths.n * r.lengths.each_gen);
+        }
+        plans += n;
+        while (n) ps_plan_done(&p[--n].plan);
+        rig_close(&r);
+    }
+    assert_true(plans > 20);
+}
+
+static struct rig more_of(const struct rig *r, int what, double factor)
+{
+    struct rig m = *r;
+    if (what == PS_MORE_GPU_MEM)
+        m.req.gpu.mem_bytes = (uint64_t) ((double) m.req.gpu.mem_bytes * factor);
+    else if (what == PS_MORE_HOST_MEM)
+        m.req.host_mem = (uint64_t) ((double) m.req.host_mem * factor);
+    else
+        ps_profile_scale(&m.profile, (enum ps_rate_of)(what - PS_MORE_RATE), factor);
+    return m;
+}
+
+static void more_is_never_slower(void **state)
+{
+    seed = 5;
+    for (int i = 0; i < many(2); i++) {
+        struct rig r;
+        struct ps_planned p, m;
+        unsigned n = 0;
+        random_rig(&r);
+        const int e = search(&r, 1, &p, &n);
+        for (int what = 0; !e && what < PS_MORE__COUNT; what++) {
+            const double factor = between(1.02, 3);
+            const struct rig more = more_of(&r, what, factor);
+            assert_int_equal(search(&more, 1, &m, &n), 0);
+            if (m.sim.total_s > p.sim.total_s * 1.01)
+                fail_msg("%d: %g times of %d: %g s after %g s", i, factor, what, m.sim.total_s,
+                         p.sim.total_s);
+            ps_plan_done(&m.plan);
+        }
+        if (!e) ps_plan_done(&p.plan);
+        rig_close(&r);
+    }
+}
+
+/* What a little more brings is never less than nothing, and is told of what the machine has. */
+static void more(void **state)
+{
+    seed = 9;
+    for (int i = 0; i < many(2); i++) {
+        struct rig r;
+        struct ps_planned p;
+        struct ps_more more;
+        struct ps_detail dt = { "" };
+        unsigned n = 0;
+        random_rig(&r);
+        if (!search(&r, 1, &p, &n)) {
+            assert_ok_dt(ps_search_more(&r.req, &r.profile, &r.lengths, NULL, NULL, &p, &more, &dt),
+                         &dt);
+            const bool gpu = r.profile.gpu_mem > 0;
+            for (int k = 0; k < PS_MORE__COUNT; k++) {
+                const int rate = k - PS_MORE_RATE;
+                const bool of_gpu = k == PS_MORE_GPU_MEM || rate == PS_RATE_H2D ||
+                                    rate == PS_RATE_D2H || rate == PS_RATE_HBM ||
+                                    rate == PS_RATE_GPU_GEMM;
+                assert_int_equal(more.total_s[k] > 0, gpu || !of_gpu);
+                assert_true(more.total_s[k] <= p.sim.total_s);
+                if (rate >= 0 && more.total_s[k] > 0 && more.total_s[k] * 1.11 < p.sim.total_s)
+                    fail_msg("%d: %g s of %g s with 10 %% more of %d", i, more.total_s[k],
+                             p.sim.total_s, k);
+            }
+            ps_plan_done(&p.plan);
+        }
+        rig_close(&r);
+    }
+}
+
+static void a_signal_ends_it(void **state)
+{
+    struct rig r;
+    struct ps_planned p;
+    unsigned n = 0;
+    const volatile int stop = 1;
+    struct ps_detail dt = { "" };
+    const struct ps_lengths l = { .n = 40, .each_prompt = 50, .each_gen = 10 };
+    rig_open(&r, "opt-125m", 0, &rig_cpu, &l, "full");
+    assert_err(ps_search(&r.req, &r.profile, &r.lengths, NULL, 2, &stop, &p, &n, NULL, &dt),
+               ECANCELED);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(random_searches),
+                                        cmocka_unit_test(more_is_never_slower),
+                                        cmocka_unit_test(more),
+                                        cmocka_unit_test(a_signal_ends_it) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
