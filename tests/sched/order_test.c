@@ -103,7 +103,11 @@ static void any_order_gives_the_same_bits_post_norm_gpu(void **state)
     orders(post_norm, true, 48);
 }
 /* Matrices of several chunks, which are one launch where they lie together. */
-static void any_order_gives_the_same_bits_wide_gpu(void **state) { orders(sj_open_wide, true, 16); }
+static void any_order_gives_the_same_bits_wide_gpu(void **state)
+{
+    late_gpu_scratch = 64 << 20;
+    orders(sj_open_wide, true, 10);
+}
 
 int main(void)
 {

@@ -3,7 +3,7 @@
 #include "engine/base/ps_mem.h"
 #include <string.h>
 
-enum { ROOM = 1024, GPU_SCRATCH = 64 << 20 };
+enum { ROOM = 1024 };
 
 struct item {
     struct ps_task task;
@@ -25,6 +25,7 @@ struct late {
 
 unsigned late_seed;
 bool late_gpu;
+size_t late_gpu_scratch = 8 << 20;
 
 static unsigned draw(struct late *l, unsigned n) { return (unsigned) rand_r(&l->rand) % n; }
 static struct item *item(struct late *l, int q, uint64_t i) { return &l->item[q][i % ROOM]; }
@@ -123,8 +124,8 @@ int late_dev_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret)
     if (!l) return -ENOMEM;
     struct ps_dev_cfg c = *cfg;
     if (late_gpu) { /* the plan's is for what runs on the host */
-        c.scratch_bytes = GPU_SCRATCH;
-        c.scratch = l->scratch = ps_aligned(64, (c.threads + 1) * (size_t) GPU_SCRATCH);
+        c.scratch_bytes = late_gpu_scratch;
+        c.scratch = l->scratch = ps_aligned(64, (c.threads + 1) * late_gpu_scratch);
     }
     int r = late_gpu && !c.scratch ? -ENOMEM : ps_dev_now_open(&c, &l->now);
     if (r < 0) {
