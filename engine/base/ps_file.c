@@ -158,3 +158,27 @@ int ps_temp_beside(const char *path, struct ps_detail *dt)
     (void) unlink(name);
     return fd;
 }
+
+int ps_file_replace(const char *path, const char *text, struct ps_detail *dt)
+{
+    ps_auto_free char *tmp = ps_concat(path, "", ".tmp");
+    if (!tmp) return ps_fail(dt, -ENOMEM, "%s: out of memory", path);
+    ps_auto_close int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int r = fd < 0 ? -errno : ps_pwrite_all(fd, text, strlen(text), 0);
+    if (!r && fsync(fd) < 0) r = -errno;
+    if (!r && rename(tmp, path) < 0) r = -errno;
+    if (r < 0 && fd >= 0) (void) unlink(tmp);
+    if (!r) r = ps_sync_beside(path);
+    return r < 0 ? ps_fail(dt, r, "%s: write failed: %s", path, ps_err_str(r)) : 0;
+}
+
+int ps_file_replaceable(const char *path, struct ps_detail *dt)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return ps_fail(dt, -PS_EUSAGE, "%s is there and no regular file; give another name", path);
+    const int fd = ps_temp_beside(path, dt);
+    if (fd < 0) return fd;
+    (void) close(fd);
+    return 0;
+}

@@ -12,7 +12,12 @@
 
 static json_t *num(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 static json_t *u64(uint64_t v) { return json_integer((json_int_t) v); }
-static json_t *text(const char *s) { return s && *s ? json_string(s) : json_null(); }
+/* What is not UTF-8 has no text in JSON. */
+static json_t *text(const char *s)
+{
+    json_t *t = s && *s ? json_string(s) : NULL;
+    return t ? t : json_null();
+}
 static double known(double v) { return v > 0 ? v : NAN; }
 
 static json_t *tiers(const uint64_t v[PS_TIER__COUNT])
@@ -165,23 +170,20 @@ static void log_row(FILE *f, const struct ps_bench *b, const struct ps_bench_row
 
 /* ---- files */
 
-/* Under its name only when it is complete. */
 static int write_file(const char *option, const char *path, const struct ps_bench *b,
-                      json_t *figures, struct ps_detail *dt)
+                      const json_t *figures, struct ps_detail *dt)
 {
-    ps_auto_free char *tmp = ps_concat(path, "", ".tmp");
-    if (!tmp) return -ENOMEM;
-    FILE *f = fopen(tmp, "w");
-    if (!f) return ps_fail(dt, -errno, "%s: %s: %s", option, tmp, ps_err_str(errno));
-    int r = 0;
-    if (figures && (json_dumpf(figures, f, JSON_INDENT(1)) < 0 || fputc('\n', f) == EOF)) r = -EIO;
+    ps_auto_free char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    if (!f) return -ENOMEM;
+    bool ok = true;
+    if (figures) ok = json_dumpf(figures, f, JSON_INDENT(1)) == 0 && fputc('\n', f) != EOF;
     for (size_t i = 0; !figures && i < b->n_rows; i++) log_row(f, b, &b->rows[i]);
-    if (ferror(f) || fflush(f) || fsync(fileno(f)) < 0) r = errno ? -errno : -EIO;
-    if (fclose(f) && !r) r = -errno;
-    if (!r && rename(tmp, path) < 0) r = -errno;
-    if (!r) return ps_sync_beside(path);
-    (void) unlink(tmp);
-    return ps_fail(dt, r, "%s: %s: write failed: %s", option, path, ps_err_str(r));
+    ok = !ferror(f) && ok;
+    if (fclose(f) || !ok) return ps_fail(dt, -ENOMEM, "%s %s: out of memory", option, path);
+    int r = ps_file_replace(path, text, dt);
+    return r < 0 ? ps_fail_in(dt, r, "%s", option) : 0;
 }
 
 int ps_bench_write(const struct ps_bench *b, bool complete, struct ps_detail *dt)

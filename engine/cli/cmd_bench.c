@@ -2,25 +2,14 @@
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_json.h"
 #include "engine/cli/bench.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Better now than when all is measured. */
 static int check_place(const char *option, const char *path, struct ps_detail *dt)
 {
-    ps_auto_free char *folder = NULL;
-    struct stat st;
-    if (!path) return 0;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return ps_fail(dt, -PS_EUSAGE, "%s %s is there and no regular file; give another name",
-                       option, path);
-    int r = ps_folder_of(path, &folder);
-    if (!r && access(folder, W_OK | X_OK) < 0)
-        r = ps_fail(dt, -errno, "%s %s: its folder %s cannot be written: %s", option, path, folder,
-                    ps_err_str(errno));
-    return r;
+    int r = path ? ps_file_replaceable(path, dt) : 0;
+    return r < 0 ? ps_fail_in(dt, r, "%s", option) : 0;
 }
 
 static int check_places(const struct ps_bench *b, struct ps_detail *dt)

@@ -4,10 +4,8 @@
 #include "engine/cli/generate.h"
 #include "offload/probe_machine.h"
 #include "offload/profile.h"
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
     OPT_QUICK = 256,
@@ -91,38 +89,10 @@ static int find_output(const struct args *a, char **ret, struct ps_detail *dt)
     return r < 0 ? ps_fail(dt, r, "%s cannot be made: %s", folder, ps_err_str(r)) : 0;
 }
 
-/* Before a minute is spent on what then cannot be written. */
-static int writable(const char *path, struct ps_detail *dt)
-{
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return ps_fail(dt, -EISDIR, "-o %s: it is there, and no regular file", path);
-    const int fd = ps_temp_beside(path, dt);
-    if (fd < 0) return dt->text[0] ? fd : ps_fail(dt, fd, "-o %s: %s", path, ps_err_str(fd));
-    (void) close(fd);
-    return 0;
-}
-
-static int put(int fd, const char *text)
-{
-    const size_t n = strlen(text);
-    int r = ps_pwrite_all(fd, text, n, 0);
-    if (!r) r = ps_pwrite_all(fd, "\n", 1, n);
-    return r ? r : fsync(fd) < 0 ? -errno : 0;
-}
-
 static int write_file(const char *path, const char *text, struct ps_detail *dt)
 {
-    ps_auto_free char *tmp = ps_concat(path, "", ".XXXXXX");
-    if (!tmp) return -ENOMEM;
-    ps_auto_close int fd = mkostemp(tmp, O_CLOEXEC);
-    int r = fd < 0 ? -errno : 0;
-    if (!r && fchmod(fd, 0644) < 0) r = -errno;
-    if (!r) r = put(fd, text);
-    if (!r && rename(tmp, path) < 0) r = -errno;
-    if (!r) return ps_sync_beside(path);
-    if (fd >= 0) (void) unlink(tmp);
-    return ps_fail(dt, r, "%s: write failed: %s", path, ps_err_str(r));
+    ps_auto_free char *line = ps_concat(text, "\n", "");
+    return line ? ps_file_replace(path, line, dt) : -ENOMEM;
 }
 
 /* ---- what is said */
@@ -221,7 +191,9 @@ int ps_cmd_probe(int argc, char **argv)
     (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
     ps_signals_catch();
     int r = find_output(&a, &path, &dt);
-    if (!r && path) r = writable(path, &dt);
+    /* Before a minute is spent on what then cannot be written. */
+    if (!r && path) r = ps_file_replaceable(path, &dt);
+    if (r < 0 && a.output) r = ps_fail_in(&dt, r, "-o");
     if (!r) r = probe(&a, path, &dt);
     return r < 0 ? ps_say_error(r, &dt) : PS_EXIT_OK;
 }

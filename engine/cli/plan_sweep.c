@@ -4,7 +4,6 @@
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "offload/machine.h"
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -124,20 +123,6 @@ static int run_threads(struct run *x, struct ps_detail *dt)
     return x->err;
 }
 
-/* Under its name only when it is complete. */
-static int write_file(const char *path, const char *text, struct ps_detail *dt)
-{
-    ps_auto_free char *tmp = ps_concat(path, "", ".tmp");
-    if (!tmp) return -ENOMEM;
-    ps_auto_close int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int r = fd < 0 ? -errno : ps_pwrite_all(fd, text, strlen(text), 0);
-    if (!r && fsync(fd) < 0) r = -errno;
-    if (!r && rename(tmp, path) < 0) r = -errno;
-    if (!r) r = ps_sync_beside(path);
-    if (r < 0 && fd >= 0) (void) unlink(tmp);
-    return r < 0 ? ps_fail(dt, r, "-o %s: cannot be written: %s", path, ps_err_str(r)) : 0;
-}
-
 static bool ends_with(const char *s, const char *end)
 {
     const size_t n = strlen(s), k = strlen(end);
@@ -152,7 +137,10 @@ static int write_out(const struct ps_plan_args *a, const struct ps_packed *m,
     ps_auto_free char *text = NULL;
     int r = ps_sweep_text(s, json, m->shape.name, a->command, &text);
     if (r < 0) return r;
-    if (a->output) return write_file(a->output, text, dt);
+    if (a->output) {
+        r = ps_file_replace(a->output, text, dt);
+        return r < 0 ? ps_fail_in(dt, r, "-o") : 0;
+    }
     return fputs(text, stdout) == EOF ? -EIO : 0;
 }
 
@@ -195,6 +183,8 @@ int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const 
     (void) pthread_mutex_init(&x.lock, NULL);
     int r = axes(a, &s, dt);
     if (!r) r = check_values(&x, dt);
+    if (!r && a->output && (r = ps_file_replaceable(a->output, dt)) < 0)
+        r = ps_fail_in(dt, r, "-o");
     if (!r) r = run_threads(&x, dt);
     if (!r) r = write_out(a, m, &s, dt);
     for (size_t i = 0; s.rows && i < s.n_rows; i++) free(s.rows[i].reason);

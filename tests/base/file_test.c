@@ -72,6 +72,28 @@ static void what_is_no_file_is_refused(void **state)
     assert_err(ps_sync_folder(fifo), ENOENT);
 }
 
+/* Whole under its name, or as it was. */
+static void files_are_replaced_whole(void **state)
+{
+    struct ps_detail dt;
+    ps_auto_free char *path = ps_concat(folder, "/", "new"), *tmp = ps_concat(path, "", ".tmp"),
+                      *inside = ps_concat(path, "/", "x"), *text = NULL;
+    size_t len;
+    assert_ok_dt(ps_file_replaceable(path, &dt), &dt);
+    assert_ok_dt(ps_file_replace(path, "one", &dt), &dt);
+    assert_ok_dt(ps_file_replaceable(path, &dt), &dt);
+    assert_int_equal(mkdir(tmp, 0700), 0); /* so that nothing can be written beside it */
+    assert_err(ps_file_replace(path, "two", &dt), EISDIR);
+    assert_non_null(strstr(dt.text, path));
+    assert_int_equal(rmdir(tmp), 0);
+    assert_ok_dt(ps_slurp(path, 8, &text, &len, &dt), &dt);
+    assert_string_equal(text, "one");
+    assert_err(ps_file_replaceable(folder, &dt), PS_EUSAGE);
+    assert_err(ps_file_replaceable("/dev/null", &dt), PS_EUSAGE);
+    assert_err(ps_file_replaceable(inside, &dt), ENOTDIR);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     struct ps_detail dt;
@@ -94,6 +116,7 @@ int main(void)
         cmocka_unit_test(paths),
         cmocka_unit_test(whole_reads_and_writes),
         cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(files_are_replaced_whole),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

@@ -234,3 +234,5 @@ def test_sweep_interrupted(t):
     t.check(t.read("out.csv") == b"what was there" and not t.exists("out.csv.tmp"), "a file of an interrupted sweep")
     p = t.run("plan", config("opt-125m"), "--hardware", profile(t), *JOB, "--sweep", "gen-len=1:2:+1", "-o", "no/folder/out.csv", rc=1)
     p.says("no/folder/out.csv")
+    p = t.run("plan", config("opt-125m"), "--hardware", profile(t), *JOB, "--sweep", "gen-len=1:2:+1", "-o", t.dir, rc=2)
+    p.says("-o", "no regular file")
