@@ -173,6 +173,12 @@ int ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes)
 
 int ps_dev_drain(struct ps_dev *d) { return d->ops->wait(d, d->submitted); }
 void ps_dev_stats_get(struct ps_dev *d, struct ps_dev_stats *ret) { d->ops->stats(d, ret); }
+double ps_dev_moved(const struct ps_dev_stats *s, enum ps_q q)
+{
+    double sum = 0;
+    for (int k = 0; k < PS_KIND__COUNT; k++) sum += (double) s->bytes[q][k];
+    return sum;
+}
 const char *ps_dev_error_text(const struct ps_dev *d) { return d->ops->error_text(d); }
 
 void ps_dev_close(struct ps_dev *d)

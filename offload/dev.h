@@ -180,5 +180,7 @@ int ps_dev_move(struct ps_dev *d, struct ps_buf *dst, struct ps_buf *src,
 int ps_dev_wait(struct ps_dev *d, const struct ps_buf *buf, bool writes) ps_must_check;
 int ps_dev_drain(struct ps_dev *d) ps_must_check;
 void ps_dev_stats_get(struct ps_dev *d, struct ps_dev_stats *ret);
+/* Bytes that a queue moved, of all kinds. */
+double ps_dev_moved(const struct ps_dev_stats *s, enum ps_q q);
 const char *ps_dev_error_text(const struct ps_dev *d); /* "" when nothing failed */
 #endif

@@ -10,7 +10,8 @@ struct ps_rate {
     double median, min, max; /* of the slices */
     double total_work, total_s;
     unsigned slices;
-    bool noisy; /* max - min is more than PS_PROBE_NOISY of the median */
+    bool
+        noisy; /* the middle half of the slices spreads over more than PS_PROBE_NOISY of the median */
     bool
         throttled; /* all of the last third are below all of the first by that much: it fell as time went by */
 };

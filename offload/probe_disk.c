@@ -90,13 +90,6 @@ static int fill(struct mix *m, const struct ps_dev_stats *st)
     return r;
 }
 
-static double moved(const struct ps_dev_stats *st, enum ps_q q)
-{
-    double sum = 0;
-    for (int k = 0; k < PS_KIND__COUNT; k++) sum += (double) st->bytes[q][k];
-    return sum;
-}
-
 /* Slices of what has been done between two looks. The first is not counted: what was cached, and full buffers of the disk. */
 static int run(struct mix *m, double max_s, struct ps_slices *s[3])
 {
@@ -120,8 +113,8 @@ static int run(struct mix *m, double max_s, struct ps_slices *s[3])
             enough &= !m->way[i].on ||
                       st.tasks[m->way[i].q] - was.tasks[m->way[i].q] >= LEAST_TASKS || sec > 1;
         if (!enough) continue;
-        const double work[3] = { moved(&st, PS_Q_READ) - moved(&was, PS_Q_READ),
-                                 moved(&st, PS_Q_WRITE) - moved(&was, PS_Q_WRITE),
+        const double work[3] = { ps_dev_moved(&st, PS_Q_READ) - ps_dev_moved(&was, PS_Q_READ),
+                                 ps_dev_moved(&st, PS_Q_WRITE) - ps_dev_moved(&was, PS_Q_WRITE),
                                  st.flops[PS_Q_COMPUTE] - was.flops[PS_Q_COMPUTE] };
         for (int i = 0; i < 3; i++)
             if (n && s[i]) ps_slices_add(s[i], work[i], sec);

@@ -162,17 +162,6 @@ static int figure(struct ps_reader *r, const json_t *v, const struct ps_field *f
     return e ? e : spread(r, v, json_number_value(value));
 }
 
-static void put(const struct ps_field *f, void *base, double x)
-{
-    void *at = (uint8_t *) base + f->at;
-    if (f->type == PS_FIELD_U64)
-        *(uint64_t *) at = (uint64_t) x;
-    else if (f->type == PS_FIELD_U32)
-        *(uint32_t *) at = (uint32_t) x;
-    else
-        *(double *) at = x;
-}
-
 /* All figures of a list that are members of obj. */
 int ps_reader_figures(struct ps_reader *r, const json_t *obj, const struct ps_field *f, void *base)
 {
@@ -184,7 +173,7 @@ int ps_reader_figures(struct ps_reader *r, const json_t *obj, const struct ps_fi
         size_t was = ps_reader_enter(r, f->key);
         int e = ps_reader_leave(r, was, figure(r, v, f, &x));
         if (e) return e;
-        put(f, base, x);
+        ps_field_put(f, base, x);
     }
     return 0;
 }

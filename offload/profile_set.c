@@ -109,14 +109,15 @@ static const struct {
     { "", ps_fields_price, 0 },
 };
 
-static const struct ps_field *find(const char *path, size_t *ret_at)
+/* *ret_base: where in a profile its section's figures are counted from. */
+static const struct ps_field *find(const char *path, size_t *ret_base)
 {
     for (size_t i = 0; i < PS_ARRAY_LEN(sections); i++) {
         const size_t n = strlen(sections[i].name);
         if (strncmp(path, sections[i].name, n) != 0) continue;
         for (const struct ps_field *f = sections[i].fields; f->key; f++)
             if (!strcmp(f->key, path + n)) {
-                *ret_at = sections[i].at + f->at;
+                *ret_base = sections[i].at;
                 return f;
             }
     }
@@ -141,17 +142,6 @@ static double unit_of(const struct ps_field *f, const char *name)
     return plain && !*name ? 1 : ps_unit(f->dim, name);
 }
 
-static void store(struct ps_profile *p, const struct ps_field *f, size_t at, double v)
-{
-    void *to = (char *) p + at;
-    if (f->type == PS_FIELD_U64)
-        *(uint64_t *) to = (uint64_t) v;
-    else if (f->type == PS_FIELD_U32)
-        *(uint32_t *) to = (uint32_t) v;
-    else
-        *(double *) to = v;
-}
-
 /* The number and its unit; negative if it is none. */
 static double value_of(const struct ps_field *f, const char *value)
 {
@@ -163,8 +153,8 @@ static double value_of(const struct ps_field *f, const char *value)
 
 int ps_profile_set(struct ps_profile *p, const char *path, const char *value, struct ps_detail *dt)
 {
-    size_t at = 0;
-    const struct ps_field *f = find(path, &at);
+    size_t base = 0;
+    const struct ps_field *f = find(path, &base);
     if (!f) return -ENOENT;
     const double v = value_of(f, value);
     if (!(v >= f->least && v <= f->most)) return refuse(f, path, value, dt);
@@ -172,10 +162,10 @@ int ps_profile_set(struct ps_profile *p, const char *path, const char *value, st
         return ps_fail(dt, -PS_EUSAGE, "%s=%s: %s has no GPU", path, value, p->name);
     for (int i = 0; i < PS_RATE__COUNT; i++) {
         const double now = ps_profile_rate(p, (enum ps_rate_of) i);
-        if (rates[i].at != at || now <= 0) continue;
+        if (rates[i].at != base + f->at || now <= 0) continue;
         ps_profile_scale(p, (enum ps_rate_of) i, v / now);
         return 0;
     }
-    store(p, f, at, v);
+    ps_field_put(f, (uint8_t *) p + base, v);
     return 0;
 }

@@ -120,3 +120,14 @@ const struct ps_field ps_fields_ops[] = {
     RATE("checksum", PS_MAY_LACK, W(op[PS_OP_call])),
     { 0 },
 };
+
+void ps_field_put(const struct ps_field *f, void *base, double v)
+{
+    void *at = (uint8_t *) base + f->at;
+    if (f->type == PS_FIELD_U64)
+        *(uint64_t *) at = (uint64_t) v;
+    else if (f->type == PS_FIELD_U32)
+        *(uint32_t *) at = (uint32_t) v;
+    else
+        *(double *) at = v;
+}

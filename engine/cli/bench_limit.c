@@ -70,13 +70,6 @@ const struct ps_bench_row *ps_bench_first(const struct ps_bench *b, const struct
     return r;
 }
 
-static double moved(const struct ps_bench_run *r, enum ps_q q)
-{
-    double sum = 0;
-    for (int k = 0; k < PS_KIND__COUNT; k++) sum += (double) r->st.dev.bytes[q][k];
-    return sum;
-}
-
 double ps_bench_share(struct ps_bench_limit limit, const struct ps_bench_run *r)
 {
     return limit.link ? ratio(limit.floor_s, r->st.prefill_s + r->st.decode_s) : NAN;
@@ -96,10 +89,11 @@ struct ps_bench_limit ps_bench_limit(const struct ps_bench_row *row, const struc
         const char *link;
         double work, rate;
     } all[] = {
-        { "disk read", moved(r, PS_Q_READ) - stay, v->disk_read },
-        { "disk write", moved(r, PS_Q_WRITE), v->disk_write },
-        { "copies to the GPU", moved(r, PS_Q_H2D) + moved(r, PS_Q_UP) - stay_gpu, v->h2d },
-        { "copies from the GPU", moved(r, PS_Q_D2H), v->d2h },
+        { "disk read", ps_dev_moved(d, PS_Q_READ) - stay, v->disk_read },
+        { "disk write", ps_dev_moved(d, PS_Q_WRITE), v->disk_write },
+        { "copies to the GPU", ps_dev_moved(d, PS_Q_H2D) + ps_dev_moved(d, PS_Q_UP) - stay_gpu,
+          v->h2d },
+        { "copies from the GPU", ps_dev_moved(d, PS_Q_D2H), v->d2h },
         { "memory", host_bytes, v->dram },
         { "GPU memory", gpu ? d->mem_bytes[PS_Q_COMPUTE] : 0, v->hbm },
         { gpu ? "GPU arithmetic" : "arithmetic", d->flops[PS_Q_COMPUTE],

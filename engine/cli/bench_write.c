@@ -42,11 +42,11 @@ static json_t *links(const struct ps_bench_run *r)
 {
     json_t *o = json_object();
     for (int q = 0; o && q < PS_Q__COUNT; q++) {
-        uint64_t bytes = 0;
-        for (int k = 0; k < PS_KIND__COUNT; k++) bytes += r->st.dev.bytes[q][k];
-        (void) json_object_set_new(o, ps_q_name((enum ps_q) q),
-                                   json_pack("{s:o, s:o}", "bytes", u64(bytes), "busy_s",
-                                             num((double) r->st.dev.busy_ns[q] * 1e-9)));
+        (void) json_object_set_new(
+            o, ps_q_name((enum ps_q) q),
+            json_pack("{s:o, s:o}", "bytes",
+                      u64((uint64_t) ps_dev_moved(&r->st.dev, (enum ps_q) q)), "busy_s",
+                      num((double) r->st.dev.busy_ns[q] * 1e-9)));
     }
     return o;
 }

@@ -93,13 +93,6 @@ static void shape(const struct ps_packed *m, const struct ps_plan *p, double *v)
     v[F_DISK_BYTES] = (double) p->disk_bytes;
 }
 
-static double bytes_of(const struct ps_dev_stats *d, enum ps_q q)
-{
-    double sum = 0;
-    for (int k = 0; k < PS_KIND__COUNT; k++) sum += (double) d->bytes[q][k];
-    return sum;
-}
-
 static void times(const struct ps_job_stats *j, double usd, const struct ps_planned *x, double *v)
 {
     const struct ps_simulated *s = &x->sim;
@@ -128,11 +121,11 @@ static void links(const struct ps_job_stats *j, const struct ps_planned *x, doub
                  near = d->mem_bytes[PS_Q_COMPUTE] / tokens,
                  on_gpu = (double) x->plan.weight_bytes[PS_TIER_GPU],
                  loaded = on_gpu + (double) x->plan.weight_bytes[PS_TIER_HOST];
-    v[F_READ_PER_TOKEN] = less(bytes_of(d, PS_Q_READ), loaded) / tokens;
-    v[F_WRITE_PER_TOKEN] = bytes_of(d, PS_Q_WRITE) / tokens;
+    v[F_READ_PER_TOKEN] = less(ps_dev_moved(d, PS_Q_READ), loaded) / tokens;
+    v[F_WRITE_PER_TOKEN] = ps_dev_moved(d, PS_Q_WRITE) / tokens;
     v[F_H2D_PER_TOKEN] =
-        gpu ? less(bytes_of(d, PS_Q_H2D) + bytes_of(d, PS_Q_UP), on_gpu) / tokens : NAN;
-    v[F_D2H_PER_TOKEN] = gpu ? bytes_of(d, PS_Q_D2H) / tokens : NAN;
+        gpu ? less(ps_dev_moved(d, PS_Q_H2D) + ps_dev_moved(d, PS_Q_UP), on_gpu) / tokens : NAN;
+    v[F_D2H_PER_TOKEN] = gpu ? ps_dev_moved(d, PS_Q_D2H) / tokens : NAN;
     v[F_DRAM_PER_TOKEN] = d->mem_bytes[PS_Q_HOST] / tokens + (gpu ? 0 : near);
     v[F_HBM_PER_TOKEN] = gpu ? near : NAN;
 }

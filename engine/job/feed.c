@@ -151,9 +151,7 @@ void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double
     ret[PS_SUM_COMPUTE_S] = (double) st->dev.busy_ns[PS_Q_COMPUTE] * 1e-9;
     cost_sums(f, st, ret);
     for (int q = 0; q < PS_Q__COUNT; q++) {
-        double b = 0;
-        for (int k = 0; k < PS_KIND__COUNT; k++) b += (double) st->dev.bytes[q][k];
-        ret[PS_SUM_Q_BYTES + q] = b;
+        ret[PS_SUM_Q_BYTES + q] = ps_dev_moved(&st->dev, (enum ps_q) q);
         ret[PS_SUM_Q_S + q] = (double) st->dev.busy_ns[q] * 1e-9;
     }
     /* One link. */
