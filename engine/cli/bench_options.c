@@ -88,18 +88,17 @@ static bool split(char *text, struct list *l)
 
 static void take_list(struct parsed *p, const char *option, char *value)
 {
-    struct list *l = &p->list[p->n_lists];
     ps_auto_free char *given = ps_concat(value, "", "");
-    const char *what = "given twice";
+    struct list l = { .option = option };
     size_t i = 0;
     while (i < p->n_lists && strcmp(p->list[i].option, option) != 0) i++;
-    *l = (struct list) { .option = option };
-    if (i == p->n_lists && split(value, l)) {
-        p->n_lists++;
+    if (i == p->n_lists && split(value, &l)) {
+        p->list[p->n_lists++] = l;
         return;
     }
-    if (i == p->n_lists) what = "up to 64 values with a comma between two were expected";
-    ps_say("--%s %s: %s", option, given ? given : "", what);
+    ps_say("--%s %s: %s", option, given ? given : "",
+           i < p->n_lists ? "given twice"
+                          : "up to 64 values with a comma between two were expected");
     exit(PS_EXIT_USAGE);
 }
 
@@ -271,8 +270,10 @@ static void no_row(void)
 
 static void rows_of(const struct parsed *p)
 {
+    enum { COMBINATIONS_MAX = 1 << 20 }; /* many of which may be twins */
     size_t combinations = 1;
-    for (size_t i = 0; i < p->n_lists; i++) combinations *= p->list[i].n;
+    for (size_t i = 0; i < p->n_lists; i++)
+        if ((combinations *= p->list[i].n) > COMBINATIONS_MAX) no_row();
     for (size_t k = 0; k < p->n_prompt * p->n_gen; k++)
         for (size_t c = 0; c < combinations; c++) {
             struct ps_bench_row row;

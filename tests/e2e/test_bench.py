@@ -198,7 +198,9 @@ def test_bad_suite(t, case):
     nothing=([], "MODEL"), two=(["a", "b"], "only one MODEL"), length=(["m", "--prompt-len", "5,"], "--prompt-len 5,"), zero=(["m", "--gen-len", "0"], "--gen-len 0"),
     list=(["m", "--kv-policy", "full,h3o"], "h3o: not supported"), empty=(["m", "--threads", "1,,2"], "--threads 1,,2"), again=(["m", "--threads=1,2", "--threads", "2,3"], "given twice"),
     repeats=(["m", "--repeats", "0"], "--repeats 0"), seed=(["m", "--seed", "x"], "--seed x"), both=(["--suite", "s", "--gen-len", "3"], "--suite"),
-    sweep=(["--suite", "s", "--threads", "1,2"], "--suite"), project=(["m", "--hardware", "h", "--project", "3"], "--project"), share=(["m", "--percent", "20"], "six numbers"))
+    sweep=(["--suite", "s", "--threads", "1,2"], "--suite"), project=(["m", "--hardware", "h", "--project", "3"], "--project"),
+    many=(["m", *(f"--{o}=" + ",".join(["1"] * 64) for o in ("kv-heavy", "kv-recent", "kv-sinks", "host-mem", "gpu-mem", "gpu-batch-size", "num-gpu-batches", "prefill-tokens", "threads",
+                                                            "queue-depth", "prefetch"))], "1000 rows are the most"), share=(["m", "--percent", "20"], "six numbers"))
 def test_bad_options(t, case):
     t.run("bench", *case[0], rc=2).says(case[1])
     t.eq([x for x in os.listdir(t.dir)], [], "files")
