@@ -22,9 +22,13 @@ struct run {
 /* The point of a row, or the first value that cannot be. */
 static int point_at(const struct run *x, size_t row, struct ps_point *ret, struct ps_detail *dt)
 {
+    const unsigned n = x->s->n_axes;
     *ret = *x->base;
-    for (unsigned a = 0; a < x->s->n_axes; a++) {
+    /* The machine first, then what is changed of it. */
+    for (unsigned i = 0; i < 2 * n; i++) {
+        const unsigned a = i % n;
         const struct ps_axis *ax = &x->s->axis[a];
+        if (!strcmp(ax->name, "hardware") != (i < n)) continue;
         char *v = ps_sweep_value(x->s, a, row);
         int r = ps_point_set(ret, ax->name, v, dt);
         if (r == -ENOENT && !dt->text[0])
@@ -165,6 +169,10 @@ static int axes(const struct ps_plan_args *a, struct ps_sweep *s, struct ps_deta
     for (; s->n_axes < a->n_sweep; s->n_axes++) {
         struct ps_axis *x = &s->axis[s->n_axes];
         int r = ps_axis_parse(a->sweep[s->n_axes], x, dt);
+        for (unsigned i = 0; !r && i < s->n_axes; i++)
+            if (!strcmp(s->axis[i].name, x->name))
+                r = ps_fail(dt, -PS_EUSAGE, "--sweep %s: given twice; one list was expected",
+                            x->name);
         if (r < 0) return r;
         s->n_rows *= x->n;
         if (s->n_rows > PS_SWEEP_POINTS_MAX)

@@ -190,6 +190,11 @@ def test_sweep_fields(t):
     t.check(s[0] > s[1] > s[2], f"more arithmetic, no less time: {s}")
     both = [float(x["total_s"]) for x in rows(plan(t, "--sweep", f"hardware={h},{other}", hardware=h).out)]
     t.near(both[1] / s[2], 1, 1e-9, "the other machine")
+    for axes in (["host.flops=400GFLOP/s,1600GFLOP/s", f"hardware={other}"], [f"hardware={other}", "host.flops=400GFLOP/s,1600GFLOP/s"]):
+        got = [float(x["total_s"]) for x in rows(plan(t, "--sweep", axes[0], "--sweep", axes[1], hardware=h).out)]
+        t.near(got[0] / s[0], 1, 1e-9, f"a figure of the other machine: {axes}")
+        t.near(got[1] / s[2], 1, 1e-9, f"a figure of the other machine: {axes}")
+    plan(t, "--sweep", "gen-len=5,6", "--sweep", "gen-len=7", hardware=h, rc=2).says("gen-len", "given twice")
     r = rows(plan(t, "--sweep", "weights=host:100;host:60,disk:40", "--sweep", "gen-len=5:15:+5", hardware=h).out)
     t.eq([x["weights"] for x in r], ["host:100"] * 3 + ["host:60,disk:40"] * 3, "shares")
     t.check([x["gen-len"] for x in r[:3]] == ["5", "10", "15"] and abs(float(r[3]["weights_disk"]) - 40) < 2, "lengths, shares")
