@@ -23,7 +23,9 @@ enum {
 static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "What is planned for:", 1 },
     { "hardware", K_HARDWARE, "FILE|this", 0,
-      "a hardware profile, or this machine (default this: what `penstock probe` found)", 1 },
+      "a hardware profile, or this machine (default this: what `penstock probe` found, else a "
+      "quick probe)",
+      1 },
     { "job", K_JOB, "FILE", 0,
       "requests as generate takes them; their lengths count (without tokenizer files: token ids)",
       1 },
