@@ -16,31 +16,14 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* As a packed model's, but for the file that it would stand in. */
-static int layout_alone(const char *path, const struct ps_shape *shape, struct ps_packed **ret,
-                        struct ps_detail *dt)
-{
-    struct ps_packed *m = ps_calloc(1, sizeof *m);
-    if (!m) return ps_fail(dt, -ENOMEM, "%s: out of memory", path);
-    int r = ps_pack_layout(shape, shape->dtype, m, dt);
-    if (r < 0)
-        ps_pack_close(m);
-    else
-        *ret = m;
-    return r;
-}
-
 /* Nothing of the weights is needed. */
 static int open_to_simulate(struct ps_bench *b, struct ps_detail *dt)
 {
-    struct ps_shape shape;
     b->profile = ps_calloc(1, sizeof *b->profile);
     if (!b->profile) return -ENOMEM;
     int r = ps_hardware_read(b->hardware, b->profile, dt);
     if (r < 0) return ps_fail_in(dt, r, "--hardware");
-    if (ps_pack_is(b->model)) return ps_pack_open(b->model, &b->packed, dt);
-    r = ps_shape_read(b->model, &shape, dt);
-    return r < 0 ? r : layout_alone(b->model, &shape, &b->packed, dt);
+    return ps_model_outline(b->model, -1, &b->packed, dt);
 }
 
 /* ---- random weights */
@@ -60,13 +43,12 @@ static int folder_for(const struct ps_bench *b, char **ret, struct ps_detail *dt
     return r < 0 ? ps_fail(dt, r, "the folder for random weights: %s", ps_err_str(r)) : 0;
 }
 
-static int fits_on_disk(const char *folder, const struct ps_shape *shape, const char *config,
-                        struct ps_detail *dt)
+static int fits_on_disk(const char *folder, const char *config, struct ps_detail *dt)
 {
     enum { BESIDE = 64 << 20 };
     ps_auto_pack struct ps_packed *m = NULL;
     uint64_t free_bytes = 0;
-    int r = layout_alone(config, shape, &m, dt);
+    int r = ps_model_outline(config, -1, &m, dt);
     if (!r) r = ps_machine_disk_free(folder, &free_bytes, dt);
     if (r < 0 || m->weight_bytes + BESIDE <= free_bytes) return r;
     return ps_fail(dt, -PS_EBUDGET,
@@ -94,11 +76,11 @@ static bool opens(const char *folder)
 }
 
 static int make_random(struct ps_bench *b, const char *folder, const char *kept,
-                       const struct ps_shape *shape, struct ps_detail *dt)
+                       struct ps_detail *dt)
 {
     char own[32] = "";
     struct ps_convert_opt opt = { .dtype = -1, .overwrite = b->keep };
-    int r = fits_on_disk(folder, shape, b->model, dt);
+    int r = fits_on_disk(folder, b->model, dt);
     if (r < 0) return r;
     if (!b->keep) (void) snprintf(own, sizeof own, "-%ld", (long) getpid());
     b->packed_folder = ps_concat(kept, own, "");
@@ -125,7 +107,7 @@ static int open_random(struct ps_bench *b, struct ps_detail *dt)
     if (opens(kept))
         b->packed_folder = PS_TAKE(kept);
     else
-        r = make_random(b, folder, kept, &shape, dt);
+        r = make_random(b, folder, kept, dt);
     if (!r) r = ps_pack_open(b->packed_folder, &b->packed, dt);
     if (!r) memcpy(b->packed->shape.name, shape.name, sizeof shape.name);
     return r;

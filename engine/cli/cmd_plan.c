@@ -1,29 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
-#include "engine/checkpoint/pack_file.h"
 #include "engine/cli/plan_sweep.h"
 #include "engine/job/lengths_of.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* ---- the model: its config is enough */
-
-static int open_model(const struct ps_plan_args *a, struct ps_packed **ret, struct ps_detail *dt)
-{
-    struct ps_shape shape;
-    if (ps_pack_is(a->model)) return ps_pack_open(a->model, ret, dt);
-    int r = ps_shape_read(a->model, &shape, dt);
-    if (r < 0) return r;
-    ps_auto_pack struct ps_packed *m = ps_calloc(1, sizeof *m);
-    if (!m) return -ENOMEM;
-    r = ps_pack_layout(&shape, a->dtype < 0 ? shape.dtype : (enum ps_dtype) a->dtype, m, dt);
-    if (r < 0) return r;
-    *ret = PS_TAKE(m);
-    return 0;
-}
 
 /* ---- the job */
 
@@ -138,7 +121,7 @@ int ps_cmd_plan(int argc, char **argv)
     struct ps_lengths lengths = { 0 };
     ps_signals_catch();
     int r = ps_plan_hardware(a.hardware, &p->engine, &p->profile, &dt);
-    if (!r) r = open_model(&a, &m, &dt);
+    if (!r) r = ps_model_outline(a.model, a.dtype, &m, &dt);
     if (!r && a.job) r = read_job(&a, m, p, &dt);
     if (a.job) lengths = p->lengths;
     if (!r) r = a.n_sweep ? ps_plan_sweep(&a, p, m, &dt) : plan(&a, p, m, &dt);

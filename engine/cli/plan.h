@@ -19,6 +19,10 @@ struct ps_point {
 };
 /* A profile's file, or "this": what `penstock probe` found here. */
 int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail *dt) ps_must_check;
+/* What a plan needs of a model: a packed one, or, from a config (or a Hugging Face folder's), what it would be if it were packed, without a file
+ * behind it. dtype: of its weights, or -1: the config's. */
+int ps_model_outline(const char *model, int dtype, struct ps_packed **ret,
+                     struct ps_detail *dt) ps_must_check;
 /* Sets an option of plan or a field of the profile by its name: 0, -PS_EUSAGE with what was expected, -ENOENT if there is none of that name. */
 int ps_point_set(struct ps_point *p, const char *name, char *value,
                  struct ps_detail *dt) ps_must_check;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a plan is made for: options, machine and job put together. */
+#include "engine/base/ps_mem.h"
+#include "engine/checkpoint/pack_file.h"
 #include "engine/cli/plan.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +13,19 @@ int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail 
     ps_auto_free char *path = NULL;
     int r = ps_profile_default_path(&path, dt);
     return r < 0 ? r : ps_profile_read(path, ret, dt);
+}
+
+int ps_model_outline(const char *model, int dtype, struct ps_packed **ret, struct ps_detail *dt)
+{
+    struct ps_shape shape;
+    if (ps_pack_is(model)) return ps_pack_open(model, ret, dt);
+    int r = ps_shape_read(model, &shape, dt);
+    if (r < 0) return r;
+    ps_auto_pack struct ps_packed *m = ps_calloc(1, sizeof *m);
+    if (!m) return -ENOMEM;
+    r = ps_pack_layout(&shape, dtype < 0 ? shape.dtype : (enum ps_dtype) dtype, m, dt);
+    if (!r) *ret = PS_TAKE(m);
+    return r;
 }
 
 static int count(const char *name, const char *value, uint64_t least, uint64_t most, uint64_t *ret,
