@@ -116,5 +116,6 @@ int ps_point_complete(struct ps_point *p, const struct ps_packed *m, struct ps_d
     q->model = m;
     q->job = p->stats;
     ps_search_rates(&p->profile, q);
+    q->no_disk = !(q->rates.disk_read > 0 && q->rates.disk_write > 0);
     return 0;
 }

@@ -19,10 +19,16 @@ static double beyond(uint64_t used, uint64_t ceiling)
     return used > ceiling ? (double) (used - ceiling) : 0;
 }
 
+uint64_t ps_plan_on_disk(const struct ps_plan *p)
+{
+    return p->weight_bytes[PS_TIER_DISK] + p->kv_bytes[PS_TIER_DISK] +
+           p->hidden_bytes[PS_TIER_DISK];
+}
+
 static double excess(const struct ps_plan_req *q, const struct ps_plan *p)
 {
-    return beyond(p->host_bytes, q->host_mem) + beyond(p->disk_bytes, q->disk_space) +
-           beyond(p->gpu_bytes, q->gpu.mem_bytes) +
+    return (q->no_disk ? (double) ps_plan_on_disk(p) : 0) + beyond(p->host_bytes, q->host_mem) +
+           beyond(p->disk_bytes, q->disk_space) + beyond(p->gpu_bytes, q->gpu.mem_bytes) +
            (q->pin_max ? beyond(p->pinned_bytes, q->pin_max) : 0);
 }
 
@@ -90,23 +96,24 @@ static int fill(struct ps_search_state *s, struct ps_candidate *c)
         r = try_shares(s, c, &z);
         if (r) return r < 0 ? r : PS_TRY_ALL_NEAR;
     }
-    c->weights = all_in(PS_TIER_DISK);
+    c->weights = all_in(q->no_disk ? PS_TIER_HOST : PS_TIER_DISK);
     r = try_shares(s, c, &z);
-    if (r <= 0) return r;
+    if (r < 0 || (!r && !q->no_disk)) return r;
     const struct sized base = z;
     double *pct = c->weights.pct, gpu = 0;
     if (near(s) == PS_TIER_GPU)
         gpu = percent_that_stays(s, q->gpu.mem_bytes, base.p.gpu_bytes, base.d.gpu_ring_bytes);
     /* What lies on the host and is not pinned passes through its ring all the same. */
     for (int i = r = 0; !r && i < 2; i++) {
-        double host =
-            percent_that_stays(s, q->host_mem, base.p.host_bytes, i ? 0 : base.d.ring_bytes);
+        double host = 100;
+        if (!q->no_disk)
+            host = percent_that_stays(s, q->host_mem, base.p.host_bytes, i ? 0 : base.d.ring_bytes);
         pct[PS_TIER_GPU] = gpu;
         pct[PS_TIER_HOST] = host < 100 - gpu ? host : 100 - gpu;
         pct[PS_TIER_DISK] = 100 - gpu - pct[PS_TIER_HOST];
         r = try_shares(s, c, &z);
     }
-    return r < 0 ? r : PS_TRY_FITS;
+    return r < 0 || q->no_disk ? r : PS_TRY_FITS;
 }
 
 int ps_try(struct ps_search_state *s, struct ps_candidate c)

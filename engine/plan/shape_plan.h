@@ -43,6 +43,8 @@ size_t ps_candidate_gpu_scratch(const struct ps_plan_req *req, const struct ps_p
 /* Seconds for the whole job, from the rates: the sweeps it takes times the slowest link of one. */
 double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p);
 
+/* Bytes of weights, KV and hidden states that lie there. */
+uint64_t ps_plan_on_disk(const struct ps_plan *p);
 bool ps_plan_fits(const struct ps_plan_req *req, const struct ps_plan *p);
 /* The best candidates so far, best first. Of those that are alike (a neighbouring value here or there) only the best is in. */
 enum { PS_BEST_MAX = 16 };

@@ -113,6 +113,20 @@ def test_does_not_fit(t):
     plan(t, "--gpu-mem", "20M", "--weights", "gpu:100", rc=4).says("--gpu-mem")
 
 
+def test_no_disk(t):
+    """What is not known of a disk is not taken to cost nothing: weights, KV and hidden states lie elsewhere, or nothing fits."""
+    none = {"disk.read": None, "disk.write": None}
+    for gpu in (False, True):
+        h = profile(t, gpu=gpu, **none)
+        for args in ([], ["--disk-space", "100G"], ["--host-mem", "6G"]):
+            for p in plan_json(t, *args, hardware=h)["plans"]:
+                t.eq((p["weights_disk"], p["kv_disk"], p["hidden_disk"], p["disk_read_bytes_per_token"]), (0, 0, 0, 0), f"on disk: {args}")
+        plan(t, "--host-mem", "6G", "--gpu-mem", "1G", model="opt-6.7b", hardware=h, rc=4).says("no plan fits --host-mem")
+        plan(t, "--weights", "disk:100", hardware=h, rc=4).says("the disk, of which no rates are known")
+    split = plan_json(t, "--host-mem", "8G", model="opt-6.7b", hardware=profile(t, **none))["plans"][0]
+    t.check(split["weights_gpu"] > 30 and split["weights_host"] > 10 and not split["weights_disk"], f"weights between host and GPU: {split}")
+
+
 BAD = {
     "no hardware file": (["--hardware", "nowhere.json"], "nowhere.json", 1),
     "prompt-len": (["--prompt-len", "0"], "--prompt-len 0: a whole number from 1", 2),
