@@ -10,10 +10,20 @@ bool ps_profile_of_this(const char *gpu, struct ps_profile *ret)
     ps_auto_free char *path = NULL;
     struct ps_machine m;
     struct ps_profile p;
-    if (ps_profile_default_path(&path, NULL) < 0 || ps_profile_read(path, &p, NULL) < 0)
+    struct ps_detail dt = { "" };
+    if (ps_profile_default_path(&path, NULL) < 0) return false;
+    int r = ps_profile_read(path, &p, &dt);
+    if (r < 0) {
+        if (r != -ENOENT) ps_say("warning: not used: %s (`penstock probe` makes it anew)", dt.text);
         return false;
+    }
     ps_machine_read("", &m);
-    if (!ps_profile_is_this(&p, &m, gpu)) return false;
+    if (!ps_profile_is_this(&p, &m, gpu)) {
+        ps_say("warning: not used: %s is another machine's, or of other CPUs, memory or GPU "
+               "(`penstock probe` makes it anew)",
+               path);
+        return false;
+    }
     *ret = p;
     return true;
 }
