@@ -104,7 +104,10 @@ static void job_value(struct argp_state *st, int key, char *arg, struct ps_plan_
 static void check(struct argp_state *st, const struct ps_plan_args *a)
 {
     if (!a->model) argp_error(st, "MODEL is expected");
-    if (!a->job && a->text) argp_error(st, "--text says how to read --job, which is not given");
+    if (!a->job && a->of_job)
+        argp_error(st, "--%s says how to read --job, which is not given", a->of_job);
+    if (a->job && a->described)
+        argp_error(st, "--%s: --job says how long the requests are", a->described);
     if (a->output && !a->n_sweep) argp_error(st, "-o: only a sweep's table goes to a file");
     if (a->format && !a->n_sweep) argp_error(st, "--format: only a sweep's table has one");
     if (a->json && a->n_sweep) argp_error(st, "--json: with --sweep, --format json is meant");
@@ -117,12 +120,18 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case ARGP_KEY_INIT: st->child_inputs[0] = &a->point.engine; break;
     case K_PROMPT_LEN:
     case K_GEN_LEN:
-    case K_REQUESTS: point_value(st, key, arg, &a->point); break;
-    case K_HARDWARE:
-    case K_JOB:
+    case K_REQUESTS:
+        a->described = name_of(key);
+        point_value(st, key, arg, &a->point);
+        break;
     case K_TEXT:
     case K_LIMIT:
     case K_MAX_TOKENS:
+        a->of_job = name_of(key);
+        job_value(st, key, arg, a);
+        break;
+    case K_HARDWARE:
+    case K_JOB:
     case K_DTYPE:
     case K_TOP: job_value(st, key, arg, a); break;
     case K_JSON: a->json = true; break;

@@ -9,6 +9,7 @@ enum { PS_PLAN_TOP_MAX = 8, PS_SWEEPS_MAX = 8 };
 
 struct ps_plan_args {
     const char *model, *hardware, *job, *output, *format;
+    const char *of_job, *described; /* an option that --job needs, one that it rules out; or NULL */
     bool json, text;
     int dtype; /* enum ps_dtype, or -1: the config's */
     unsigned top;
