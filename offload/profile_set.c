@@ -127,8 +127,9 @@ static const struct ps_field *find(const char *path, size_t *ret_base)
 static int refuse(const struct ps_field *f, const char *path, const char *value,
                   struct ps_detail *dt)
 {
-    return ps_fail(dt, -PS_EUSAGE, "%s=%s: a number from %g to %g with its unit (%s) was expected",
-                   path, value, f->least, f->most, ps_units_text(f->dim));
+    return ps_fail(dt, -PS_EUSAGE, "%s=%s: %s from %g to %g with its unit (%s) was expected", path,
+                   value, f->type == PS_FIELD_U32 ? "a whole number" : "a number", f->least,
+                   f->most, ps_units_text(f->dim));
 }
 
 /* Sizes as in options, too: 512M, 8G are powers of 1024. */
@@ -146,7 +147,7 @@ static double unit_of(const struct ps_field *f, const char *name)
 static double value_of(const struct ps_field *f, const char *value)
 {
     char *end;
-    if (*value < '0' || *value > '9') return -1;
+    if (*value < '0' || *value > '9' || value[1] == 'x' || value[1] == 'X') return -1;
     const double n = strtod(value, &end), unit = unit_of(f, end);
     return unit > 0 ? n * unit : -1;
 }
@@ -157,7 +158,8 @@ int ps_profile_set(struct ps_profile *p, const char *path, const char *value, st
     const struct ps_field *f = find(path, &base);
     if (!f) return -ENOENT;
     const double v = value_of(f, value);
-    if (!(v >= f->least && v <= f->most)) return refuse(f, path, value, dt);
+    if (!(v >= f->least && v <= f->most) || (f->type == PS_FIELD_U32 && v != floor(v)))
+        return refuse(f, path, value, dt);
     if (!strncmp(path, "gpu.", 4) && !p->gpu_mem)
         return ps_fail(dt, -PS_EUSAGE, "%s=%s: %s has no GPU", path, value, p->name);
     for (int i = 0; i < PS_RATE__COUNT; i++) {

@@ -229,6 +229,7 @@ BAD_SWEEPS = {
     "bad value": ("kv-budget=10%,many", "--kv-budget many"), "no unit": ("disk.read=3", "with its unit"), "wrong unit": ("disk.read=3GB", "with its unit"),
     "no GPU": ("gpu.read=100GB/s", "no GPU"), "no file": ("hardware=nowhere.json", "nowhere.json"), "too many": ("requests=1:1000000:+1", "at most 100000 points"),
     "with --job": ("gen-len=1:3:+1", "--job"), "absurd": ("disk.read=1B/s", "from 1000"),
+    "half a core": ("host.cores=1.5", "a whole number from 1 to 4096"), "hexadecimal": ("host.mem=0x10G", "with its unit"),
 }
 
 
