@@ -191,6 +191,7 @@ def text_a(rows):
 
 # ---------------------------------------------------------------- (b) Penstock's planner
 
+HOST_MEM = "190G"       # of the 208 GB: FlexGen's own model has 204 for itself
 UNITS = {"GB/s": 1e9, "GiB/s": GIB, "TB/s": T, "GFLOP/s": 1e9, "TFLOP/s": T}
 
 
@@ -224,7 +225,7 @@ def part_b(a):
     for r in best.values():
         kv = ["--kv-policy", "h2o", "--kv-heavy", str(r.kept // 2), "--kv-recent", str(r.kept // 2)] if r.ratio else ["--kv-policy", "full"]
         cmd = [a.penstock, "plan", os.path.join(TOP, "configs/models", r.model + ".json"), "--hardware", a.hardware, "--prompt-len", str(r.prompt), "--gen-len", str(r.gen),
-               "--requests", str(a.requests), *kv, "--top", "1", "--json"]
+               "--requests", str(a.requests), "--host-mem", HOST_MEM, *kv, "--top", "1", "--json"]
         p = subprocess.run(cmd, capture_output=True, text=True)
         if p.returncode:
             sys.exit(f"papers.py: {shlex.join(cmd)}: {p.stderr}")
@@ -243,8 +244,10 @@ def placed(plan, what):
 def text_b(a, rows):
     hw = json.load(open(a.hardware))
     out = ["", "## (b) Penstock's planner on that machine, as published figures describe it", "",
-           f"**Simulated, not run**: `penstock plan` for {a.requests} requests of each kind on `{os.path.relpath(a.hardware, TOP)}` ({hw['name']}), whose rates are published or derived and were not measured by us; "
-           "Penstock's GPU code has not been run on a T4. The KV policy keeps as many entries as H2O's rows do. `floor`: no schedule of that plan can be faster, from its bytes and flops and the profile's rates. "
+           f"**Simulated, not run**: `penstock plan --host-mem {HOST_MEM}` for {a.requests} requests of each kind on `{os.path.relpath(a.hardware, TOP)}` ({hw['name']}), whose rates are published or derived and were not measured by us; "
+           "Penstock's GPU code has not been run on a T4. The profile has no curves, so a linear takes the larger of its flops at 21 TFLOP/s and its bytes at the GPU memory's rate, and attention on the host reads KV at all of "
+           "the memory's rate, of which its kernels were measured to reach 86 % elsewhere (attn_decode-2-threads.md): where the host's kernels are busiest, that much less is likely. "
+           "The KV policy keeps as many entries as H2O's rows do. `floor`: no schedule of that plan can be faster, from its bytes and flops and the profile's rates. "
            "Weights, KV: % on GPU/host/disk. FlexGen's figures are of one block of sequences, these of a job that fills its slots again.", "",
            "| model | prompt + new | KV entries | best published, tokens/s | predicted | ratio | floor | predicted / floor | batch | weights | KV | attention on the host | busiest |",
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
@@ -253,6 +256,9 @@ def text_b(a, rows):
         out.append(f"| {x['model']} | {x['prompt']} + {x['gen']} | {x['kept'] or 'all'} | {x['published']:g} ({x['paper'].split(',')[0]}) | {p['tokens_per_s']:.3g} | "
                    f"{p['tokens_per_s'] / x['published']:.1f} x | {x['floor']:.3g} ({x['floor_is']}) | {p['tokens_per_s'] / x['floor']:.0%} | {p['gpu_batch_size']:.0f} x {p['num_gpu_batches']:.0f} | "
                    f"{placed(p, 'weights')} | {placed(p, 'kv')} | {p['attention_host'] or 0:.0f} % | {p['limit']} ({p['limit_busy']:.0f} %) |")
+    out += ["", "OPT-175B waits for the disk: no batch that fits gets past 2 GB/s. FlexGen's own figures had the page cache to help (note 3); without it they publish 0.49 at 512 + 32.", "",
+            "With H2O so many sequences fit that something else than memory for KV limits: prompts at 512 + 32 (the GPU's arithmetic, so that H2O brings next to nothing there), for long answers the weights' way to the GPU "
+            "(30B) and reading what was kept of KV (6.7B)."]
     outside = {x["outside"] for x in rows if x["outside"]}
     return out + (["", f"Priced beyond what the profile tells: {'; '.join(sorted(outside))}."] if outside else [])
 
