@@ -28,7 +28,10 @@ void ps_search_rates(const struct ps_profile *p, struct ps_plan_req *req)
                                      .gpu_gemm = most_of(&p->gpu, type) };
 }
 
-enum { FOUND_MAX = 16 };
+enum {
+    FOUND_MAX = 16,
+    ONE_SWEEPS = 16
+}; /* ONE_SWEEPS: of the best plan, where it alone is asked for: a sweep has many points */
 
 struct search {
     struct ps_simulate_cfg sim; /* but for the plan */
@@ -37,6 +40,7 @@ struct search {
     struct ps_planned found[FOUND_MAX]; /* best first */
     unsigned n;
     unsigned left; /* variants that may still be simulated */
+    double hope;   /* candidates that take so many times as long by the closed form are not */
 };
 
 static int simulate(struct search *s, const struct ps_plan *plan, struct ps_simulated *ret)
@@ -89,7 +93,8 @@ static int candidates(struct search *s, const struct ps_plan_req *q, unsigned n,
     int r = ps_plan_best(q, n, plans, &made, ret_text, s->dt);
     for (unsigned i = 0; i < made; i++) {
         struct ps_planned p = { .plan = plans[i] };
-        const bool wanted = !r && s->n < FOUND_MAX - 1 && !known(s, &p.plan);
+        const bool wanted = !r && s->n < FOUND_MAX - 1 && !known(s, &p.plan) &&
+                            plans[i].predicted_s < s->hope * plans[0].predicted_s;
         if (wanted) r = simulate(s, &p.plan, &p.sim);
         if (wanted && !r)
             put(s, &p);
@@ -183,7 +188,7 @@ static int finish(struct search *s, unsigned n)
 {
     struct ps_planned p[FOUND_MAX];
     while (s->n > n) drop(s, s->n - 1);
-    s->sim.most_sweeps = 0;
+    s->sim.most_sweeps = n > 1 ? 0 : ONE_SWEEPS;
     n = s->n;
     memcpy(p, s->found, n * sizeof *p);
     s->n = 0;
@@ -201,8 +206,9 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
               struct ps_detail *dt)
 {
     struct search s = { .req = *req, .dt = dt };
-    const unsigned more = n > 1 ? 3 : 2, most = FOUND_MAX - 1; /* room for a variant */
-    s.left = n > 1 ? 16 : 6;
+    const unsigned more = n > 1 ? 3 : 1, most = FOUND_MAX - 1; /* room for a variant */
+    s.left = n > 1 ? 16 : 4;
+    s.hope = n > 1 ? 2 : 1.25;
     ps_search_rates(p, &s.req);
     s.sim = (struct ps_simulate_cfg) { .model = req->model,
                                        .kv_config = &s.req.kv_config,

@@ -6,7 +6,7 @@
 #include "engine/search/simulate.h"
 
 /* Sweeps of a job that are simulated to compare plans. */
-enum { PS_SEARCH_SWEEPS = 12 };
+enum { PS_SEARCH_SWEEPS = 6 };
 
 struct ps_planned {
     struct ps_plan plan;
