@@ -13,6 +13,7 @@ static const double slice_s = 0.15;
 static const double guessed_read = 1.5e9, guessed_write = 1e9; /* of a disk, bytes/s */
 enum {
     PROBE_WORTH_BYTES = 256 << 20,
+    SIMULATE_WORTH_BYTES = 64 << 20, /* where the machine was probed before */
     DISK_WORTH_BYTES = 64 << 20,
     GEMM_M = 256,
     GEMM_N = 1024,
@@ -161,10 +162,12 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
 {
     struct ps_job_cfg *job = &a->job;
     struct ps_profile *p = &a->planning.profile;
-    const bool large = job->model->weight_bytes >= PROBE_WORTH_BYTES;
-    if (!job->report && !large) return;
+    const bool large = job->model->weight_bytes >= PROBE_WORTH_BYTES,
+               medium = job->model->weight_bytes >= SIMULATE_WORTH_BYTES;
+    if (!job->report && !medium) return;
     job->plan.model = job->model;
     const bool before = ps_profile_of_this(job->gpu ? a->gpu.name : "", p);
+    if (!before && !job->report && !large) return;
     if (!before) {
         quick_look(job, offload_dir);
         flat_profile(a, p);
@@ -172,10 +175,14 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
     p->threads = job->plan.threads;
     ps_search_rates(p, &job->plan);
     if (before) report_profile(job, p);
+<<<<<<< Updated upstream
     if (!(p->disk_read.alone > 0)) { /* a probe that found no room there */
         p->disk_read.alone = guessed_read;
         p->disk_write.alone = guessed_write;
     }
     a->planning.known = large && p->host.mem > 0 && p->host.flops > 0 &&
+=======
+    a->planning.known = (before ? medium : large) && p->host.mem > 0 && p->host.flops > 0 &&
+>>>>>>> Stashed changes
                         (!job->gpu || (p->gpu.mem > 0 && p->gpu.flops > 0 && p->h2d.alone > 0));
 }
