@@ -47,8 +47,7 @@ static int source_key(const char *src, int dtype, uint64_t *ret, struct ps_detai
     return 0;
 }
 
-/* The folder for packed models, made; the caller frees *ret, whatever is returned. */
-static int cache_folder(const char *pack_dir, char **ret, struct ps_detail *dt)
+int ps_pack_folder(const char *pack_dir, char **ret, struct ps_detail *dt)
 {
     int r = 0;
     if (!pack_dir)
@@ -68,7 +67,7 @@ static int cache_folder(const char *pack_dir, char **ret, struct ps_detail *dt)
     return r;
 }
 
-static bool opens(const char *folder)
+bool ps_pack_opens(const char *folder)
 {
     ps_auto_pack struct ps_packed *p = NULL;
     return ps_pack_is(folder) && ps_pack_open(folder, &p, NULL) == 0;
@@ -91,15 +90,16 @@ int ps_pack_cached(const char *src, const char *pack_dir, const struct ps_conver
     }
     uint64_t key = 0;
     int r = source_key(src, mine.dtype, &key, dt);
-    if (r < 0 || (r = cache_folder(pack_dir, &folder, dt)) < 0) return r;
+    if (r < 0 || (r = ps_pack_folder(pack_dir, &folder, dt)) < 0) return r;
     if (!realpath(src, real)) return ps_fail(dt, -errno, "%s: it is gone", src);
     const char *base = strrchr(real, '/') + 1;
     (void) snprintf(path, PATH_MAX, "%s/%.80s-%016llx", folder, *base ? base : "model",
                     (unsigned long long) key);
-    if (!opens(path)) {
+    if (!ps_pack_opens(path)) {
         mine.overwrite = true; /* only a packed model that does not open is in the way */
         r = ps_pack_convert(src, path, &mine, dt);
-        if (r < 0 && !(r == -EEXIST && opens(path))) return r; /* another process was faster */
+        if (r < 0 && !(r == -EEXIST && ps_pack_opens(path)))
+            return r; /* another process was faster */
     }
     *ret = PS_TAKE(path);
     return 0;

@@ -72,4 +72,8 @@ int ps_pack_dummy(const char *config, const char *dst, uint64_t seed,
  * folder's path, which the caller frees. */
 int ps_pack_cached(const char *src, const char *pack_dir, const struct ps_convert_opt *opt,
                    char **ret, struct ps_detail *dt) ps_must_check;
+/* That folder (pack_dir, or the one in the cache), made; the caller frees *ret, whatever is returned. */
+int ps_pack_folder(const char *pack_dir, char **ret, struct ps_detail *dt) ps_must_check;
+/* Whether a whole packed model is there. */
+bool ps_pack_opens(const char *folder);
 #endif

@@ -28,21 +28,6 @@ static int open_to_simulate(struct ps_bench *b, struct ps_detail *dt)
 
 /* ---- random weights */
 
-static int folder_for(const struct ps_bench *b, char **ret, struct ps_detail *dt)
-{
-    int r = 0;
-    if (!b->pack_dir)
-        r = ps_cache_path("packed", ret);
-    else if (!(*ret = ps_concat(b->pack_dir, "", "")))
-        r = -ENOMEM;
-    if (r == -ENOENT)
-        return ps_fail(dt, r,
-                       "no cache folder for random weights: neither XDG_CACHE_HOME nor HOME "
-                       "is set; give --pack-dir");
-    if (!r) r = ps_make_folders(*ret);
-    return r < 0 ? ps_fail(dt, r, "the folder for random weights: %s", ps_err_str(r)) : 0;
-}
-
 static int fits_on_disk(const char *folder, const char *config, struct ps_detail *dt)
 {
     enum { BESIDE = 64 << 20 };
@@ -69,12 +54,6 @@ static char *name_of(const char *folder, const char *config, uint64_t key)
     return ps_concat(folder, name, "");
 }
 
-static bool opens(const char *folder)
-{
-    ps_auto_pack struct ps_packed *p = NULL;
-    return ps_pack_is(folder) && ps_pack_open(folder, &p, NULL) == 0;
-}
-
 static int make_random(struct ps_bench *b, const char *folder, const char *kept,
                        struct ps_detail *dt)
 {
@@ -99,12 +78,12 @@ static int open_random(struct ps_bench *b, struct ps_detail *dt)
     size_t len;
     int r = ps_shape_load(b->model, &shape, &json, &len, dt);
     if (!r) r = ps_shape_runs(&shape, b->model, dt);
-    if (!r) r = folder_for(b, &folder, dt);
+    if (!r) r = ps_pack_folder(b->pack_dir, &folder, dt);
     if (r < 0) return r;
     b->dummy = true;
     kept = name_of(folder, b->model, XXH3_64bits_withSeed(json, len, b->seed));
     if (!kept) return -ENOMEM;
-    if (opens(kept))
+    if (ps_pack_opens(kept))
         b->packed_folder = PS_TAKE(kept);
     else
         r = make_random(b, folder, kept, dt);

@@ -44,11 +44,11 @@ static const struct argp_option options[] = {
       "FlexGen's: wait for everything after each layer and micro-batch (and --prefetch 1)", 2 },
     { "no-continuous", K_NO_CONTINUOUS, NULL, 0,
       "fill a block anew only when all of its sequences have ended", 2 },
-    { NULL, 0, NULL, 0, "Output:", 3 },
-    { "output", K_OUTPUT, "FILE", 0, "all figures, as JSON", 3 },
-    { "log", K_LOG, "FILE", 0, "FlexGen's five log lines of each row", 3 },
+    { NULL, 0, NULL, 0, "Output:", 6 },
+    { "output", K_OUTPUT, "FILE", 0, "all figures, as JSON", 6 },
+    { "log", K_LOG, "FILE", 0, "FlexGen's five log lines of each row", 6 },
     { "keep", K_KEEP, NULL, 0, "keep random weights that were made (in --pack-dir), for next time",
-      3 },
+      6 },
     { 0 },
 };
 

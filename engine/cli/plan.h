@@ -43,8 +43,8 @@ struct ps_figures {
     double limit_busy;        /* percent of the time */
 };
 const struct ps_figure *ps_figure_at(size_t i); /* NULL past the end */
-/* A figure in JSON: null where it is not known. */
-json_t *ps_figure_json(double v);
+/* All of them into a JSON object, null where one is not known. -1: no memory. */
+int ps_figures_put(const struct ps_figures *f, json_t *to) ps_must_check;
 void ps_figures_of(const struct ps_plan_req *q, const struct ps_profile *p,
                    const struct ps_planned *x, struct ps_figures *ret);
 

@@ -61,10 +61,19 @@ static const struct ps_figure figures[] = {
 
 const struct ps_figure *ps_figure_at(size_t i) { return i < F__COUNT ? &figures[i] : NULL; }
 
-json_t *ps_figure_json(double v)
+static json_t *figure_json(double v)
 {
     if (isnan(v)) return json_null();
     return v == floor(v) && fabs(v) < 0x1p53 ? json_integer((json_int_t) v) : json_real(v);
+}
+
+int ps_figures_put(const struct ps_figures *f, json_t *to)
+{
+    int r = 0;
+    for (size_t k = 0; !r && k < F__COUNT; k++)
+        r = json_object_set_new(to, figures[k].key, figure_json(f->v[k]));
+    if (!r) r = json_object_set_new(to, "limit", json_string(f->limit));
+    return r ? r : json_object_set_new(to, "limit_busy", json_real(f->limit_busy));
 }
 
 static void shares(const uint64_t b[PS_TIER__COUNT], bool gpu, double *ret)

@@ -64,22 +64,13 @@ static int csv(const struct ps_sweep *s, char **ret)
     return 0;
 }
 
-static int put_figures(json_t *j, const struct ps_figures *f)
-{
-    int r = 0;
-    for (size_t k = 0; !r && ps_figure_at(k); k++)
-        r = json_object_set_new(j, ps_figure_at(k)->key, ps_figure_json(f->v[k]));
-    if (!r) r = json_object_set_new(j, "limit", json_string(f->limit));
-    return r ? r : json_object_set_new(j, "limit_busy", json_real(f->limit_busy));
-}
-
 static json_t *json_row(const struct ps_sweep *s, size_t i)
 {
     json_t *j = json_object();
     int r = j ? 0 : -1;
     for (unsigned a = 0; !r && a < s->n_axes; a++)
         r = json_object_set_new(j, s->axis[a].name, json_string(ps_sweep_value(s, a, i)));
-    if (!r && s->rows[i].planned) r = put_figures(j, &s->rows[i].figures);
+    if (!r && s->rows[i].planned) r = ps_figures_put(&s->rows[i].figures, j);
     if (!r)
         r = json_object_set_new(j, "reason",
                                 s->rows[i].reason ? json_string(s->rows[i].reason) : json_null());

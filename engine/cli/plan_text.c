@@ -141,6 +141,8 @@ void ps_plan_print(const struct ps_plan_answer *a)
     if (a->more) more(a);
     if (!a->point->profile.measured)
         (void) puts("\nThe hardware's figures are published or derived ones, not measured there.");
+    if (a->point->profile.noisy)
+        (void) puts("\nSome of the hardware's figures were noisy when they were measured.");
     if (outside(a)) (void) printf("\nOutside of what was probed: %s\n", outside(a));
 }
 
@@ -150,10 +152,7 @@ static json_t *plan_json(const struct ps_point *p, const struct ps_planned *x)
     json_t *j = json_object();
     int r = j ? 0 : -1;
     ps_figures_of(&p->engine.plan, &p->profile, x, &f);
-    for (size_t i = 0; !r && ps_figure_at(i); i++)
-        r = json_object_set_new(j, ps_figure_at(i)->key, ps_figure_json(f.v[i]));
-    if (!r) r = json_object_set_new(j, "limit", json_string(f.limit));
-    if (!r) r = json_object_set_new(j, "limit_busy", json_real(f.limit_busy));
+    if (!r) r = ps_figures_put(&f, j);
     if (!r) return j;
     json_decref(j);
     return NULL;

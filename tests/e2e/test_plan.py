@@ -77,6 +77,9 @@ def test_text(t):
     r = plan(t, "--top", "2", hardware=h)
     for words in (f"{a['plans'][0]['tokens_per_s']:.0f}", "GPU memory", "limited by", "10 % faster: disk reads", "1 GiB of host memory", "not measured"):
         t.check(words in r.out, f"{words!r} is not in\n{r.out}")
+    t.check("noisy" not in r.out, "nothing was noisy")
+    r = plan(t, hardware=profile(t, "noisy.json", **{"disk.read": {**figure(2, "GB/s"), "noisy": True}}))
+    t.check("figures were noisy" in r.out, f"something was noisy:\n{r.out}")
 
 
 def test_options_count(t):
