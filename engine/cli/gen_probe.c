@@ -175,14 +175,10 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
     p->threads = job->plan.threads;
     ps_search_rates(p, &job->plan);
     if (before) report_profile(job, p);
-<<<<<<< Updated upstream
     if (!(p->disk_read.alone > 0)) { /* a probe that found no room there */
         p->disk_read.alone = guessed_read;
         p->disk_write.alone = guessed_write;
     }
-    a->planning.known = large && p->host.mem > 0 && p->host.flops > 0 &&
-=======
     a->planning.known = (before ? medium : large) && p->host.mem > 0 && p->host.flops > 0 &&
->>>>>>> Stashed changes
                         (!job->gpu || (p->gpu.mem > 0 && p->gpu.flops > 0 && p->h2d.alone > 0));
 }
