@@ -175,6 +175,7 @@ int ps_file_replace(const char *path, const char *text, struct ps_detail *dt)
 int ps_file_replaceable(const char *path, struct ps_detail *dt)
 {
     struct stat st;
+    if (!*path) return ps_fail(dt, -PS_EUSAGE, "the name of a file was expected, not nothing");
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return ps_fail(dt, -PS_EUSAGE, "%s is there and no regular file; give another name", path);
     const int fd = ps_temp_beside(path, dt);

@@ -56,6 +56,7 @@ def test_refusals(t):
     """Told before anything is measured."""
     os.makedirs(t.path("folder"))
     for args, rc, words in ((["-o", t.path("no/such/p.json")], 1, ["no/such", "No such file"]),
+                            (["-o", ""], 2, ["-o", "not nothing"]),
                             (["-o", t.path("folder")], 2, ["folder", "no regular file"]),
                             (["-o", "-", "--offload-dir", t.path("nowhere")], 1, ["nowhere"]),
                             (["--seconds", "0"], 2, ["--seconds", "1 to 3600"]),
