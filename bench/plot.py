@@ -183,6 +183,10 @@ def predicted(plt, rows, a):
         ax.errorbar(x, [r["predicted_s"] for r in of], xerr=[[m - r["spread"][0] for m, r in zip(x, of)], [r["spread"][1] - m for m, r in zip(x, of)]],
                     fmt="o", ms=5, lw=1, color=f"C{i}", label=kind or None)
     ax.set(xscale="log", yscale="log", xlim=(lo, hi), ylim=(lo, hi), xlabel="measured, s", ylabel="predicted, s")
+    marks = [m * 10 ** e for e in range(-3, 7) for m in (1, 2, 5) if lo <= m * 10 ** e <= hi]
+    ax.set_xticks(marks, [f"{m:g}" for m in marks])
+    ax.set_yticks(marks, [f"{m:g}" for m in marks])
+    ax.minorticks_off()
     ax.legend(frameon=False, loc="upper left")
     ranked = sorted(rows, key=lambda r: r["predicted_s"] / r["measured_s"])
     error = [100 * (r["predicted_s"] / r["measured_s"] - 1) for r in ranked]
