@@ -245,15 +245,17 @@ static void no_gpu(struct ps_finding *f, const char *error)
     const bool dev = !access("/dev/nvidiactl", F_OK) || !access("/dev/nvidia0", F_OK) ||
                      !access("/dev/dxg", F_OK);
     const bool lib = ps_cuda_driver();
-    if (dev && lib) {
-        TEXT(f, "no GPU can be used: %.300s", error);
+    if (lib)
+        TEXT(f, "no GPU can be used: %.300s%s", error,
+             dev ? "" : "; there is no /dev/nvidia* device");
+    else
+        TEXT(f, "no GPU can be used: %slibcuda.so.1 (the driver's library) is not found",
+             dev ? "" : "no /dev/nvidia* device, and ");
+    if (dev && lib)
         ADVICE(f, "The driver must be as new as the CUDA of this build, and the GPU free.");
-        return;
-    }
-    TEXT(f, "no GPU can be used: %s%s%s", dev ? "" : "no /dev/nvidia* device",
-         dev || lib ? "" : ", and ", lib ? "" : "libcuda.so.1 (the driver's library) is not found");
-    ADVICE(f, "Everything runs on the CPU. In a container a GPU needs --gpus all and the NVIDIA "
-              "container toolkit.");
+    else
+        ADVICE(f, "Everything runs on the CPU. In a container a GPU needs --gpus all and the "
+                  "NVIDIA container toolkit.");
 }
 
 static void gpu(struct report *r)
