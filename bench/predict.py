@@ -139,14 +139,13 @@ def grid(**axes):
     return points
 
 
-SHAPES = [shape(n, k) for n, k in ((4, 1), (8, 1), (16, 1), (32, 1), (8, 4), (64, 1), (16, 4))]
+SHAPES = [shape(n, k) for n, k in ((4, 1), (8, 1), (16, 1), (32, 1), (8, 4))]
 # name, model, lengths, what is given, the grid
 CHOICES = [
-    ("weights do not fit", LARGE, equal(64, 24, 12), ["--host-mem", "1800M"], grid(shape=SHAPES, prefetch=[["--prefetch", "1"], ["--prefetch", "2"]])),
-    ("all fits", LARGE, mixed(48, 40, 12, 5), ["--host-mem", "6G"], grid(shape=SHAPES, prompts=[["--prefill-tokens", "512"], ["--prefill-tokens", "4096"]])),
-    ("KV does not fit", SMALL, equal(96, 500, 30), ["--host-mem", "900M"], grid(shape=SHAPES, kv=[["--kv", "host:100"], ["--kv", "disk:100"]])),
-    ("neither fits, H2O", LARGE, equal(48, 150, 16), ["--host-mem", "700M", *H2O],
-     grid(shape=SHAPES, kv=[["--kv", "host:100"], ["--kv", "disk:100"]])),
+    ("weights do not fit", LARGE, equal(32, 12, 8), ["--host-mem", "1800M"], grid(shape=SHAPES, prefetch=[["--prefetch", "1"], ["--prefetch", "2"]])),
+    ("all fits", LARGE, mixed(24, 16, 10, 5), ["--host-mem", "6G"], grid(shape=SHAPES, prompts=[["--prefill-tokens", "128"], ["--prefill-tokens", "1024"]])),
+    ("KV does not fit", SMALL, equal(32, 300, 24), ["--host-mem", "450M"], grid(shape=SHAPES, kv=[["--kv", "host:100"], ["--kv", "disk:100"]])),
+    ("neither fits, H2O", LARGE, equal(24, 40, 8), ["--host-mem", "500M", *H2O], grid(shape=SHAPES, kv=[["--kv", "host:100"], ["--kv", "disk:100"]])),
 ]
 
 
