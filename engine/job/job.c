@@ -79,7 +79,7 @@ static void use_done(struct work *w, const struct ps_done *d)
  * was interrupted, so that is what the journal is about. */
 static int already_done(struct work *w, const struct ps_done *d)
 {
-    int r = ps_output_tidy(&w->output, w->job, d->done, w->dt);
+    int r = ps_output_tidy(&w->output, w->job, d, w->dt);
     if (r < 0 || (!r && w->resume)) return r;
     use_done(w, d);
     w->ret->requests = d->done;

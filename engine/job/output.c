@@ -56,6 +56,7 @@ static void add_done(struct ps_done *d, const struct ps_result *r)
     d->failed += r->failed;
     d->prompt_tokens += r->prompt_tokens;
     d->generated_tokens += r->generated_tokens;
+    if (r->created) d->created = r->created;
 }
 
 static int count_records(int fd, uint64_t job, struct ps_done *ret)
@@ -344,11 +345,14 @@ static int rename_dump(struct ps_output *o, struct ps_detail *dt)
     return r < 0 ? bad_file(dt, r, o->dump, "its folder cannot be synced") : 0;
 }
 
-int ps_output_tidy(struct ps_output *o, uint64_t job, uint64_t done, struct ps_detail *dt)
+int ps_output_tidy(struct ps_output *o, uint64_t job, const struct ps_done *done,
+                   struct ps_detail *dt)
 {
     ps_auto_close int fd = open(o->part, O_RDONLY | O_CLOEXEC);
     struct ps_done part = { 0 };
-    if (fd >= 0 && (count_records(fd, job, &part) < 0 || part.done != done)) return 0;
+    if (fd >= 0 && (count_records(fd, job, &part) < 0 || part.done != done->done ||
+                    part.created != done->created))
+        return 0;
     if (o->dump && !access(o->dump_part, F_OK)) {
         int r = rename_dump(o, dt);
         if (r < 0) return r;

@@ -24,6 +24,7 @@ struct ps_output {
 /* What was there when a job began. */
 struct ps_done {
     uint64_t done, failed, prompt_tokens, generated_tokens;
+    int64_t created; /* of the last record that says it, else 0 */
 };
 
 int ps_output_init(struct ps_output *o, const char *path, const char *dump) ps_must_check;
@@ -52,8 +53,8 @@ int ps_output_sum(struct ps_output *o, struct ps_part_sum *ret, struct ps_detail
 /* Puts the records in order (or leaves them in that of completion), renames, removes the part file. -ECANCELED when *stop. */
 int ps_output_finish(struct ps_output *o, const struct ps_table *t, bool completion,
                      const volatile sig_atomic_t *stop, struct ps_detail *dt) ps_must_check;
-/* OUTPUT is complete (`done` records): ends what a finish() that was cut short left to do. 1 if the journal may go, 0 if the part file
+/* OUTPUT is complete, with `done`: ends what a finish() that was cut short left to do. 1 if the journal may go, 0 if the part file
  * belongs to a newer attempt, or an error. */
-int ps_output_tidy(struct ps_output *o, uint64_t job, uint64_t done,
+int ps_output_tidy(struct ps_output *o, uint64_t job, const struct ps_done *done,
                    struct ps_detail *dt) ps_must_check;
 #endif

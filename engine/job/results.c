@@ -48,7 +48,7 @@ static const char *last_of(const char *text, const char *what)
     return found;
 }
 
-static void find_custom_id(const char *head, struct ps_result *ret)
+static void look_at_head(const char *head, struct ps_result *ret)
 {
     static const char key[] = "\"custom_id\": \"";
     const char *p = strstr(head, key);
@@ -56,6 +56,9 @@ static void find_custom_id(const char *head, struct ps_result *ret)
     ret->custom_id = p += sizeof key - 1;
     while (*p && *p != '"') p += *p == '\\' && p[1] ? 2 : 1;
     ret->custom_id_len = (size_t) (p - ret->custom_id);
+    static const char created[] = "\"created\": ";
+    p = strstr(p, created);
+    if (p) ret->created = strtoll(p + sizeof created - 1, NULL, 10);
 }
 
 static void parse(struct ps_results *r, struct ps_result *ret)
@@ -63,7 +66,7 @@ static void parse(struct ps_results *r, struct ps_result *ret)
     static const char begin[] = "{\"id\": \"batch_req_";
     r->head[r->n_head] = r->tail[r->n_tail] = 0;
     /* JSON text has no NUL, so that a stray one only shortens what is looked at */
-    find_custom_id(r->head, ret);
+    look_at_head(r->head, ret);
     if (strncmp(r->head, begin, sizeof begin - 1) != 0) return;
     char *end;
     ret->job = strtoull(r->head + sizeof begin - 1, &end, 16);

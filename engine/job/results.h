@@ -15,6 +15,7 @@ struct ps_result {
     uint64_t job;
     uint32_t line;
     uint64_t prompt_tokens, generated_tokens;
+    int64_t created; /* 0: a failed line, or one whose head does not reach that far */
     /* custom_id as written, cut at the head's size; NULL if there is none. Valid until the next call. */
     const char *custom_id;
     size_t custom_id_len;

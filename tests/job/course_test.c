@@ -226,6 +226,57 @@ static void killed_and_resumed(void **state)
     tj_end(&t);
 }
 
+static void die_before_ordering(void *ud, const struct ps_job_progress *p)
+{
+    if (p->phase == PS_JOB_ORDERING) (void) raise(SIGKILL);
+}
+
+/* A newer attempt that had all its records when it was killed is ended, not taken for what an older one left behind; what one did leave
+ * behind just goes. */
+static void killed_before_the_rename(void **state)
+{
+    struct tj t;
+    char part[160], journal[160];
+    tj_begin(&t);
+    mixed_input(&t, 20);
+    assert_ok_dt(tj_run(&t), &t.dt);
+    (void) snprintf(part, sizeof part, "%s.part", t.out);
+    (void) snprintf(journal, sizeof journal, "%s.journal", t.out);
+    (void) fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        t.cfg.no_resume = true;
+        t.cfg.now += 60;
+        t.cfg.progress = die_before_ordering;
+        (void) tj_run(&t);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(tj_lines(&t, ".part"), 20);
+    ps_auto_free char *was = tj_slurp(journal);
+    assert_ok_dt(tj_run(&t), &t.dt);
+    assert_false(t.res.already_done);
+    ids_in_order(&t, 20);
+    ps_auto_free char *out = tj_read(&t, "");
+    assert_null(strstr(out, "\"created\": 1700000000"));
+    assert_non_null(strstr(out, "\"created\": 1700000060"));
+    nothing_beside(&t);
+
+    FILE *f = fopen(journal, "w"); /* as if it had ended after the rename */
+    (void) fputs(was, f);
+    (void) fclose(f);
+    f = fopen(part, "w");
+    (void) fputs(out, f);
+    (void) fclose(f);
+    assert_ok_dt(tj_run(&t), &t.dt);
+    assert_true(t.res.already_done);
+    nothing_beside(&t);
+    tj_end(&t);
+}
+
 static void interrupt(struct tj *t, unsigned lines)
 {
     mixed_input(t, lines);
@@ -678,6 +729,7 @@ int main(void)
         cmocka_unit_test(other_output_is_not_touched),
         cmocka_unit_test(stop_and_go_on),
         cmocka_unit_test(killed_and_resumed),
+        cmocka_unit_test(killed_before_the_rename),
         cmocka_unit_test(what_changed_is_named),
         cmocka_unit_test(damaged_helpers),
         cmocka_unit_test(one_process_at_a_time),
