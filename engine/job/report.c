@@ -375,7 +375,9 @@ int ps_report_write(const struct ps_report *r, const char *path, struct ps_detai
         e = ps_jout_flush(&o);
         ps_jout_done(&o);
     }
+    if (!e && fsync(fd) < 0) e = -errno;
     if (!e && rename(tmp, path) < 0) e = -errno;
+    if (!e) e = ps_sync_beside(path);
     if (e < 0) {
         (void) unlink(tmp);
         return ps_fail(dt, e, "--report: %s: write failed: %s", path, ps_err_str(e));
