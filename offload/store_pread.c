@@ -90,7 +90,7 @@ static int pool_open(const struct ps_store_cfg *cfg, struct ps_store **ret, stru
         if (r && p->n_threads) break; /* fewer threads do as well */
         if (r) {
             pool_close(&p->base);
-            return ps_fail(dt, -r, "starting an I/O thread: %s", ps_err_str(r));
+            return ps_fail(dt, -r, "starting an I/O thread: %s%s", ps_err_str(r), ps_err_limits(r));
         }
     }
     *ret = &p->base;

@@ -32,6 +32,13 @@ const char *ps_err_str(int err)
     }
 }
 
+const char *ps_err_limits(int err)
+{
+    if (abs(err) != EAGAIN && abs(err) != ENOMEM) return "";
+    return "; a limit is too low: of processes (ulimit -u, the cgroup's pids.max), address space "
+           "(ulimit -v) or memory";
+}
+
 int ps_fail(struct ps_detail *dt, int err, const char *fmt, ...)
 {
     if (!dt) return err;

@@ -29,6 +29,8 @@ enum ps_errno {
 /* "ENOMEM"-style name and human text for a (negative or positive) code; never NULL. */
 const char *ps_err_name(int err);
 const char *ps_err_str(int err);
+/* What may be in the way of threads and memory, for the end of a message; "" for any other error. */
+const char *ps_err_limits(int err);
 
 /* What failed, for the command to print. The innermost function that knows writes it; `text` is always
  * terminated, and empty when nobody had anything to add to the code. Functions take it as their last

@@ -85,6 +85,12 @@ static int open_sim(struct ps_sched *s)
     return ps_dev_sim_open(&sim, &s->dev);
 }
 
+static int no_device(const struct ps_sched *s, int r)
+{
+    return ps_fail(s->dt, r, "the device, with %u --threads: %s%s", s->cfg->threads, ps_err_str(r),
+                   ps_err_limits(r));
+}
+
 /* Memory of the GPU is the device's, cut up here; a mapping stands for it where there is no GPU behind the plan (sim, tests). */
 static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
 {
@@ -108,7 +114,7 @@ static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
         if (r < 0) return r;
         mem.base = ps_dev_cuda_mem(s->dev);
     }
-    if (r < 0) return ps_fail(s->dt, r, "the device: %s", ps_err_str(r));
+    if (r < 0) return no_device(s, r);
     r = ps_arena_open(&mem, &x->gpu, s->dt);
     if (!r) r = ps_layout_gpu(x->gpu, s->m, s->plan, &s->l, s->dt);
     if (!r) s->gpu_mem = ps_arena_base(x->gpu);
@@ -129,8 +135,7 @@ static int open_device(struct ps_opened *x)
     int (*open)(const struct ps_dev_cfg *, struct ps_dev **) =
         c->device ? c->device : ps_dev_cpu_open;
     int r = c->sim ? open_sim(s) : open(&cfg, &s->dev);
-    return r < 0 ? ps_fail(s->dt, r, "the device, with %u threads: %s", c->threads, ps_err_str(r))
-                 : 0;
+    return r < 0 ? no_device(s, r) : 0;
 }
 
 static void init_bufs(struct ps_sched *s)
