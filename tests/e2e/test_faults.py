@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks that fail: every read and write in turn gives a clear error or the right bytes, never a hang or a wrong result.
 PS_FAULT is the fault store's specification (offload/store_fault.h)."""
-import ctypes, errno, os, struct, subprocess
+import ctypes, errno, os, platform, struct, subprocess
 
 from harness import alone, cases, same, smoke, token_job
 
@@ -128,6 +128,14 @@ def test_spool_disk_full(t):
 
 
 @alone
+def test_stage_disk_full(t):
+    """What comes through a pipe may fill 90 % of what is free beside OUTPUT, not all of it."""
+    with Small(t, "1m") as s:
+        r = t.run("generate", t.model("pre-f16"), "-", "-o", "small/out.jsonl", data=b'{"prompt": [2, 5]}\n' * (1 << 16), rc=1).says("stdin", "staged", "90 %", "small/out.jsonl")
+        t.eq(os.listdir(s.path), [], "what is left there")
+
+
+@alone
 def test_offload_disk_full(t):
     """Room is taken at start: too little is refused, with the file system named."""
     with Small(t, "64k") as s:
@@ -172,3 +180,23 @@ def test_no_io_uring(t, value):
     t.generate(m, job, *DISK, "--io", "uring", preexec_fn=refuse(*value), rc=1)
     t.last.says("io_uring cannot be used")
     t.check("io_uring works" not in t.run("doctor", rc=(0, 1), preexec_fn=refuse(*value)).out, "doctor says that it works")
+
+
+def test_no_threads(t):
+    """Where threads cannot be made, what to do is said: of computing, and of the queues."""
+    m, job, clone3 = t.model("pre-f16"), t.job(small_job()), 435
+    for options, what in ((("--io", "uring"), "2 --threads"), (("--io", "pread"), "an i/o thread")):
+        t.run("generate", m, job, "-o", "out.jsonl", "--threads", 2, *options, rc=1, preexec_fn=refuse(clone3, errno.EAGAIN)).says(what, "ulimit -u")
+        t.check(not t.exists("out.jsonl"), "there is a result")
+
+
+def test_report_not_synced(t):
+    """A report that is not on the disk is not there."""
+    if platform.machine() != "x86_64":
+        t.skip("the system call's number is x86-64's")
+    m, job, fsync = t.model("pre-f16"), t.job(small_job()), 74
+    t.generate(m, job)
+    t.run("generate", m, job, "-o", "out.jsonl", "--report", "r.json", rc=1, preexec_fn=refuse(fsync, errno.EIO)).says("--report", "r.json")
+    t.eq(sorted(os.listdir(t.dir)), ["in.jsonl", "out.jsonl"], "files")
+    t.run("generate", m, job, "-o", "out.jsonl", "--report", "r.json")
+    t.check(t.read("r.json"), "the report")

@@ -231,6 +231,19 @@ def test_stdin_and_fifo(t):
     t.eq(sorted(os.listdir(t.dir)), ["a.jsonl", "b.jsonl", "c.jsonl", "in.jsonl", "pipe"], "what is left in the folder")
 
 
+def test_endless_input(t):
+    """What never ends is not staged until the disk is full."""
+    m = t.model("pre-f16")
+    t.run("generate", m, "/dev/zero", "-o", "out.jsonl", rc=1).says("/dev/zero", "256 mib without a line end, from byte 0")
+    t.run("generate", m, "-", "-o", "out.jsonl", data=b'{"prompt": [2, 5]}\n' + bytes(257 << 20), rc=1).says("stdin", "256 mib without a line end, from byte 19 ")
+    t.eq(os.listdir(t.dir), [], "what is left in the folder")
+    want = t.generate(m, [{"prompt": [2, 5], "max_tokens": 2}])
+    t.run("generate", m, "-", "-o", "b.jsonl", data=t.read("in.jsonl") + b"x" * (17 << 20) + b"\n", rc=3)
+    got = t.records("b.jsonl")
+    t.eq(got.pop("line-2")["error"]["code"], "line_too_long", "a line that is merely too long")
+    same(t, got, want, "the line before it")
+
+
 def test_same_file(t):
     m, data = t.model("pre-f16"), b'{"prompt": [2, 5]}\n'
     t.write("in.jsonl", data)
