@@ -57,8 +57,9 @@ static int match_one(const struct ps_src *s, const struct ps_tensor *t, const ch
                        f->dtype_name);
     if (f->strided)
         return ps_fail(dt, -PS_EUNSUPPORTED,
-                       "%s: tensor %s is not contiguous (a transposed or sliced view); save the "
-                       "model with .contiguous() tensors",
+                       "%s: tensor %s is not contiguous (a transposed or sliced view); "
+                       "torch.save({k: v.contiguous() for k, v in torch.load(f, "
+                       "weights_only=True).items()}, f) makes it readable",
                        path, f->name);
     *ret = f;
     return 0;

@@ -65,11 +65,23 @@ static bool is_empty(const char *path)
     return look_into(path, &h) == 0 && !h.ours && !h.theirs;
 }
 
+/* What a run that was killed may leave beside DST, NAME and its process's number: a model that is not complete, or, between two renames,
+ * the one that was to be replaced. */
+static const char *leftover(const char *name)
+{
+    if (!strncmp(name, ".partial.", 9))
+        return "left over from an interrupted conversion (or one that is running); if none is";
+    if (!strncmp(name, ".old.", 5) && name[5] && strspn(name + 5, "0123456789") == strlen(name + 5))
+        return "an earlier DST, put aside by an interrupted conversion (or one that is running); "
+               "if none is, and DST is as it should be";
+    return NULL;
+}
+
 /* Tells of folders that a killed run left beside dst. */
 static void warn_leftovers(const char *dst, void (*warn)(void *ud, const char *text), void *ud)
 {
     char parent[PATH_MAX], text[PATH_MAX + 400];
-    const char *slash = strrchr(dst, '/'), *base = slash ? slash + 1 : dst;
+    const char *slash = strrchr(dst, '/'), *base = slash ? slash + 1 : dst, *what;
     if (!warn) return;
     (void) snprintf(parent, sizeof parent, "%.*s", slash ? (int) (slash - dst + 1) : 1,
                     slash ? dst : ".");
@@ -77,14 +89,12 @@ static void warn_leftovers(const char *dst, void (*warn)(void *ud, const char *t
     const struct dirent *e;
     size_t n = strlen(base), n_text;
     while (d && (e = readdir(d)))
-        if (!strncmp(e->d_name, base, n) && !strncmp(e->d_name + n, ".partial.", 9)) {
+        if (!strncmp(e->d_name, base, n) && (what = leftover(e->d_name + n))) {
             struct holds h = { 0 };
             (void) snprintf(text, sizeof text, "%s%s", slash ? parent : "", e->d_name);
             (void) !look_into(text, &h);
             n_text = strlen(text);
-            (void) snprintf(text + n_text, sizeof text - n_text,
-                            ": left over from an interrupted conversion (or one that is running); "
-                            "if none is, %s",
+            (void) snprintf(text + n_text, sizeof text - n_text, ": %s, %s", what,
                             h.theirs ? "it has files of an earlier DST that convert did not write: "
                                        "move them away, then remove it"
                                      : "remove it");

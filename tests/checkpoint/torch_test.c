@@ -50,7 +50,7 @@ static void bad_files(void **state)
         { "code", "posix.system", "pytorch_model.bin", PS_EUNSUPPORTED },
         { "scalar", "fc2.bias", "an int", PS_EUNSUPPORTED },
         { "ints", "fc2.bias", "I32", PS_EUNSUPPORTED },
-        { "transposed", "fc1.weight", "contiguous", PS_EUNSUPPORTED },
+        { "transposed", "fc1.weight", "torch.save({k: v.contiguous()", PS_EUNSUPPORTED },
         { "compressed", "compressed", "pytorch_model.bin", PS_EUNSUPPORTED },
         { "bigendian", "big", "pytorch_model.bin", PS_EUNSUPPORTED },
     };

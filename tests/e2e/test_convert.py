@@ -93,6 +93,10 @@ def test_overwrite(t):
     t.check("move them" not in t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "remove it").err, "only convert's files are in there")
     t.write("dst.partial.1/notes.txt", "mine")
     t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "move them away, then remove it")
+    os.makedirs(t.path("dst.old.1"))
+    os.makedirs(t.path("dst.old.kept"))
+    err = t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.old.1: an earlier DST", "remove it").err
+    t.check("dst.old.kept" not in err, "a folder of another name is not convert's")
     os.mkdir(t.path("mine"))
     t.write("mine/file.txt", "precious")
     t.run("convert", t.hf("pre-f16"), "mine", rc=(1, 2))
