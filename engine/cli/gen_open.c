@@ -57,26 +57,27 @@ static int find_offload_dir(const struct ps_generate_args *a, const char *output
 
 /* A default, or a ceiling that the memory there is can bear: beyond it, the kernel would end the process. The rest of the process needs
  * some, too. What the first pass takes is released before the plan's memory is taken. */
-static int find_host_mem(uint64_t available, uint64_t *host_mem, uint64_t *ids_mem,
+static int find_host_mem(uint64_t available, struct ps_plan_req *plan, uint64_t *ids_mem,
                          struct ps_detail *dt)
 {
     enum { IDS_BYTES = 32 << 20, IDS_LEAST = 1 << 20 }; /* of the 64 MiB beside --host-mem */
     uint64_t rest = available / 20 + (8 << 20), most = available > rest ? available - rest : 0;
     char text[200];
-    if (!available && *host_mem == UINT64_MAX)
+    plan->host_most = available && !most ? 1 : most;
+    if (!available && plan->host_mem == UINT64_MAX)
         return ps_fail(dt, -PS_EUSAGE,
                        "how much memory there is cannot be told here: --host-mem is needed");
-    if (*host_mem == UINT64_MAX) {
-        *host_mem = available / 10 * 8 < most ? available / 10 * 8 : most;
-    } else if (available && *host_mem > most) {
+    if (plan->host_mem == UINT64_MAX) {
+        plan->host_mem = available / 10 * 8 < most ? available / 10 * 8 : most;
+    } else if (available && plan->host_mem > most) {
         (void) snprintf(text, sizeof text,
                         "--host-mem is more than there is: of %" PRIu64
                         " MiB available (cgroup limits count), at most %" PRIu64 " MiB are used",
                         available >> 20, most >> 20);
         ps_say_warning(NULL, text);
-        *host_mem = most;
+        plan->host_mem = most;
     }
-    *ids_mem = *host_mem > IDS_BYTES ? *host_mem : IDS_BYTES;
+    *ids_mem = plan->host_mem > IDS_BYTES ? plan->host_mem : IDS_BYTES;
     if (available && *ids_mem > most) *ids_mem = most > IDS_LEAST ? most : IDS_LEAST;
     return 0;
 }
@@ -89,7 +90,7 @@ int ps_generate_machine(struct ps_generate_args *a, const char *output, struct p
     int r = ps_generate_gpu(a, dt);
     if (r < 0) return r;
     ps_machine_read("", &machine); /* after that: the driver takes its share */
-    r = find_host_mem(machine.mem_available, &j->plan.host_mem, &j->ids_mem, dt);
+    r = find_host_mem(machine.mem_available, &j->plan, &j->ids_mem, dt);
     if (r < 0) return r;
     if (!j->plan.threads) j->plan.threads = machine.cpus ? machine.cpus : 1;
     r = find_offload_dir(a, output, m, dt);

@@ -42,6 +42,7 @@ struct ps_plan_req {
     const struct ps_packed *model;
     struct ps_job_stats job;
     uint64_t host_mem, disk_space; /* bytes that may be used */
+    uint64_t host_most; /* what host_mem could be at most on this machine; 0 = not known */
     bool no_disk; /* nothing lies on disk, weights neither: it cannot be said how fast that is */
     struct ps_plan_gpu gpu;
     uint64_t pin_max; /* bytes of host memory that can be pinned for the GPU; 0 = all of it */

@@ -38,13 +38,20 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
     if (p->disk_bytes)
         fprintf(f, "  %12.1f MiB  on disk; --disk-space allows %.1f MiB\n", mib(p->disk_bytes),
                 mib(q->disk_space));
-    fprintf(f, "It fits with --host-mem %lluM", whole_mib(p->host_bytes));
+    const bool no_room = q->host_most && p->host_bytes > q->host_most;
+    fprintf(f, "It %s with --host-mem %lluM", no_room ? "would fit" : "fits",
+            whole_mib(p->host_bytes));
     if (p->gpu_bytes > q->gpu.mem_bytes)
         fprintf(f, " and --gpu-mem %lluM", whole_mib(p->gpu_bytes));
     if (p->disk_bytes > q->disk_space)
         fprintf(f, " and --disk-space %lluM", whole_mib(p->disk_bytes));
     if (pins_too_much(q, p))
         fprintf(f, ", if %llu MiB can be pinned (ulimit -l)", whole_mib(p->pinned_bytes));
+    if (no_room)
+        fprintf(f,
+                ", but this machine (or its cgroup) has %llu MiB for it: it takes more memory, a "
+                "larger cgroup limit, or shorter requests",
+                (unsigned long long) q->host_most >> 20);
     fputs(".\n", f);
     if (p->gpu_bytes > q->gpu.mem_bytes)
         fputs("Without the GPU: --gpu-mem 0, and no shares on it.\n", f);

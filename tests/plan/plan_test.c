@@ -317,6 +317,24 @@ static void refusals_say_what_fits(void **state)
     }
 }
 
+/* What the machine does not have is not offered. */
+static void refusal_beyond_the_machine(void **state)
+{
+    struct ps_packed *m = pm_model("opt-1.3b");
+    struct ps_plan_req q = pm_req(m, 100, 512, 32, 50 * MIB, 0);
+    struct ps_plan p;
+    struct ps_detail dt = { "" };
+    for (int i = 0; i < 3; i++) {
+        ps_auto_free char *text = NULL;
+        q.host_most = (uint64_t[]) { 0, 60 * MIB, GIB }[i];
+        assert_err(ps_plan_make(&q, &p, &text, &dt), PS_EBUDGET);
+        assert_non_null(
+            strstr(text, i == 1 ? "It would fit with --host-mem " : "It fits with --host-mem "));
+        assert_int_equal(!!strstr(text, "(or its cgroup) has 60 MiB for it"), i == 1);
+    }
+    ps_pack_close(m);
+}
+
 static struct ps_shares random_shares(bool gpu, unsigned *seed)
 {
     const int a = gpu && rand_r(seed) % 3 ? rand_r(seed) % 101 : 0,
@@ -523,6 +541,7 @@ int main(void)
         cmocka_unit_test(all_layers_ahead),
         cmocka_unit_test(attention_follows_the_rates),
         cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(refusal_beyond_the_machine),
         cmocka_unit_test(several),
         cmocka_unit_test(random_wishes),
         cmocka_unit_test(sizes_are_bounds),
