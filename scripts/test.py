@@ -68,7 +68,7 @@ class Stage:
             p = 1
         self.passed, self.failed, self.skipped = self.passed + p, self.failed + f, self.skipped + s
 
-    def build(self, *options, env=None):
+    def build(self, *options, env=None, targets=()):
         """-> the build folder, set up anew when its options changed"""
         d = os.path.join(OUT, self.name)
         want = " ".join(options)
@@ -78,7 +78,7 @@ class Stage:
             self.step(["meson", "setup", d, TOP, "--werror", *options], env=env)
             with open(mark, "w") as f:
                 f.write(want)
-        self.step(["ninja", "-C", d, f"-j{self.jobs}"])
+        self.step(["ninja", "-C", d, f"-j{self.jobs}", *targets])
         return d
 
     def meson_test(self, d, want, setup=None, env=None, slow_by=None):
@@ -172,6 +172,14 @@ def stage_asan(st):
     e2e(st, d, "--smoke", "--slow-by", "4", env=SAN_ENV)
 
 
+def stage_kernels(st):
+    """The vector kernels under sanitizers: gcc's, for clang takes minutes and gigabytes over them."""
+    programs = ["tests/ps-ktest", "tests/kern-truth", "tests/kern-scratch"]
+    d = st.build("-Dcuda=disabled", "-Db_sanitize=address,undefined", "-Dsanitize_kernels=true", env={"CC": "gcc", "CXX": "g++"}, targets=programs)
+    for p in programs:
+        st.counted([os.path.join(d, p)], env=SAN_ENV)
+
+
 def stage_tsan(st):
     d = st.build("-Dcuda=disabled", "-Db_sanitize=thread", "-Db_lundef=false", env={"CC": "clang-14", "CXX": "clang++-14"})
     st.meson_test(d, lambda suites: suites & {"offload", "sched"}, setup="sanitizer", env=SAN_ENV, slow_by=4)
@@ -214,6 +222,7 @@ STAGES = {
     "tsan": (stage_tsan, ()),
     "valgrind": (stage_valgrind, ("gcc",)),
     "clang": (stage_clang, ()),
+    "kernels": (stage_kernels, ()),
     "nouring": (stage_nouring, ()),
     "cuda": (stage_cuda, ("gcc",)),
     "mutants": (stage_mutants, ("gcc",)),

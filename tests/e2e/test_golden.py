@@ -5,8 +5,8 @@ import json, os, shutil, subprocess, sys
 from harness import SHARED, TOP, cases, smoke
 
 
-def golden(t, folder, *options, gpu=None):
-    exe, env = gpu.program(t.exe) if gpu else t.exe, gpu.env("/dev/null") if gpu else {}
+def golden(t, folder, *options, gpu=None, env=None):
+    exe, env = gpu.program(t.exe) if gpu else t.exe, gpu.env("/dev/null") if gpu else env or {}
     r = subprocess.run([sys.executable, os.path.join(TOP, "tests", "golden.py"), exe, folder, "--only", "full,local,sink,h2o", *options],
                        capture_output=True, text=True, env={**t.shared.env, **env}, timeout=600 * t.shared.slow_by)
     if r.returncode:
@@ -37,6 +37,13 @@ def test_one_model_short(t):
 @cases(disk=["--weights", "disk:100", "--kv", "disk:100"], split=["--weights", "host:50,disk:50", "--kv", "host:50,disk:50", "--hidden", "disk:100"])
 def test_offloaded(t, options):
     golden(t, own(t, "pre-f16"), "--", *options)
+
+
+@cases(scalar="0", avx2="1")
+def test_kernel_levels(t, mask):
+    """Also with the kernels of lesser machines; the tests beside this one use the best that this one has."""
+    for name in ("pre-f16", "post-bf16"):
+        golden(t, own(t, name), env={"PS_CPU_MASK": mask})
 
 
 @cases(**{n: n for n in ("tiny-opt", "tiny-opt-bin", "tiny-opt-post")})
