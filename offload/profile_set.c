@@ -160,7 +160,7 @@ int ps_profile_set(struct ps_profile *p, const char *path, const char *value, st
     const double v = value_of(f, value);
     if (!(v >= f->least && v <= f->most) || (f->type == PS_FIELD_U32 && v != floor(v)))
         return refuse(f, path, value, dt);
-    if (!strncmp(path, "gpu.", 4) && !p->gpu_mem)
+    if ((!strncmp(path, "gpu.", 4) || !strncmp(path, "links.", 6)) && !p->gpu_mem)
         return ps_fail(dt, -PS_EUSAGE, "%s=%s: %s has no GPU", path, value, p->name);
     for (int i = 0; i < PS_RATE__COUNT; i++) {
         const double now = ps_profile_rate(p, (enum ps_rate_of) i);

@@ -59,7 +59,10 @@ int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struc
 {
     struct ps_cuda_info info;
     struct ps_detail why = { "" };
-    if (strcmp(hardware, "this") != 0) return ps_profile_read(hardware, ret, dt);
+    if (strcmp(hardware, "this") != 0) {
+        int r = ps_profile_read(hardware, ret, dt);
+        return r < 0 ? ps_fail_in(dt, r, "--hardware") : 0;
+    }
     const struct ps_cuda_api *gpu = ps_gpu_usable(&info, &why);
     if (ps_profile_of_this(gpu ? info.name : "", ret)) return 0;
     return quick_probe(e, gpu, &info, ret, dt);

@@ -15,10 +15,25 @@ int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail 
     return r < 0 ? r : ps_profile_read(path, ret, dt);
 }
 
+static int packed_outline(const char *model, int dtype, struct ps_packed **ret,
+                          struct ps_detail *dt)
+{
+    ps_auto_pack struct ps_packed *m = NULL;
+    int r = ps_pack_open(model, &m, dt);
+    if (!r && dtype >= 0 && m->dtype != (enum ps_dtype) dtype)
+        return ps_fail(
+            dt, -PS_EUSAGE,
+            "--dtype %s: %s is packed with weights of %s; a model that is not packed, or "
+            "a config, was expected with it",
+            ps_dtype_name((enum ps_dtype) dtype), model, ps_dtype_name(m->dtype));
+    if (!r) *ret = PS_TAKE(m);
+    return r;
+}
+
 int ps_model_outline(const char *model, int dtype, struct ps_packed **ret, struct ps_detail *dt)
 {
     struct ps_shape shape;
-    if (ps_pack_is(model)) return ps_pack_open(model, ret, dt);
+    if (ps_pack_is(model)) return packed_outline(model, dtype, ret, dt);
     int r = ps_shape_read(model, &shape, dt);
     if (r < 0) return r;
     ps_auto_pack struct ps_packed *m = ps_calloc(1, sizeof *m);
@@ -57,13 +72,24 @@ static int job_value(struct ps_point *p, const char *name, const char *value, st
     return r;
 }
 
+/* Options of a run: whatever they are, the plan is the same. */
+static bool changes_no_plan(const char *name)
+{
+    static const char *const names[] = { "offload-dir", "pack-dir",    "numa",
+                                         "io",          "queue-depth", "verify" };
+    for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+        if (!strcmp(names[i], name)) return true;
+    return false;
+}
+
 int ps_point_set(struct ps_point *p, const char *name, char *value, struct ps_detail *dt)
 {
     int r = job_value(p, name, value, dt);
     if (!r && p->lengths.n)
         return ps_fail(dt, -PS_EUSAGE, "--%s: --job says how long the requests are", name);
+    if (changes_no_plan(name)) return ps_fail(dt, -PS_EUSAGE, "no plan depends on it");
     if (r == -ENOENT) r = ps_engine_set(&p->engine, name, value, dt);
-    if (r == -ENOENT && !strcmp(name, "hardware")) r = ps_profile_read(value, &p->profile, dt);
+    if (r == -ENOENT && !strcmp(name, "hardware")) r = ps_hardware_read(value, &p->profile, dt);
     return r == -ENOENT ? ps_profile_set(&p->profile, name, value, dt) : r;
 }
 

@@ -33,8 +33,8 @@ static int point_at(const struct run *x, size_t row, struct ps_point *ret, struc
         int r = ps_point_set(ret, ax->name, v, dt);
         if (r == -ENOENT && !dt->text[0])
             return ps_fail(dt, -PS_EUSAGE,
-                           "--sweep %s: there is no such option of plan, or field of a profile "
-                           "(as disk.read, gpu.mem)",
+                           "--sweep %s: neither an option of plan that a sweep can vary (as "
+                           "host-mem, gen-len), nor a field of a profile (as disk.read, gpu.mem)",
                            ax->name);
         if (r < 0) return ps_fail_in(dt, r, "--sweep %s", ax->name);
     }

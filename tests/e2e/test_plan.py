@@ -108,6 +108,7 @@ def test_job(t):
     m = t.model("pre-f16")
     a = json.loads(t.run("plan", m, "--hardware", h, "--job", "ids.jsonl", "--limit", "3", "--json").out)
     t.check(a["job"]["requests"] == 3, "--limit")
+    t.run("plan", m, "--hardware", h, "--dtype", "f32", rc=2).says("--dtype f32", "packed with weights of f16")
 
 
 def test_does_not_fit(t):
@@ -131,7 +132,7 @@ def test_no_disk(t):
 
 
 BAD = {
-    "no hardware file": (["--hardware", "nowhere.json"], "nowhere.json", 1),
+    "no hardware file": (["--hardware", "nowhere.json"], "--hardware: nowhere.json", 1),
     "prompt-len": (["--prompt-len", "0"], "--prompt-len 0: a whole number from 1", 2),
     "gen-len": (["--gen-len", "x"], "--gen-len x", 2),
     "requests": (["--requests", "1.5"], "--requests 1.5", 2),
@@ -205,6 +206,10 @@ def test_sweep_fields(t):
     r = rows(plan(t, "--sweep", "host.flops=400GFLOP/s:1600GFLOP/s:x2", hardware=h).out)
     s = [float(x["total_s"]) for x in r]
     t.check(s[0] > s[1] > s[2], f"more arithmetic, no less time: {s}")
+    os.makedirs(t.path("cache/penstock"))
+    os.link(t.path("other.json"), t.path("cache/penstock/hardware.json"))
+    probed = rows(plan(t, "--sweep", f"hardware={h},this", hardware=h, env={"XDG_CACHE_HOME": t.path("cache")}).out)
+    t.near(float(probed[1]["total_s"]) / s[2], 1, 1e-9, "what was probed of this machine")
     both = [float(x["total_s"]) for x in rows(plan(t, "--sweep", f"hardware={h},{other}", hardware=h).out)]
     t.near(both[1] / s[2], 1, 1e-9, "the other machine")
     for axes in (["host.flops=400GFLOP/s,1600GFLOP/s", f"hardware={other}"], [f"hardware={other}", "host.flops=400GFLOP/s,1600GFLOP/s"]):
@@ -230,7 +235,7 @@ BAD_SWEEPS = {
     "falling": ("host-mem=64G:32G:x2", "a range as"), "no factor": ("host-mem=1G:2G:x1", "a range as"), "no step": ("prompt-len=1:9:+0", "a range as"),
     "two units": ("host-mem=512M:2G:x2", "a range as"), "two parts": ("host-mem=1G:2G", "--host-mem 1G:2G: a size"), "empty": ("kv-budget=10%,,20%", "empty"),
     "bad value": ("kv-budget=10%,many", "--kv-budget many"), "no unit": ("disk.read=3", "with its unit"), "wrong unit": ("disk.read=3GB", "with its unit"),
-    "no GPU": ("gpu.read=100GB/s", "no GPU"), "no file": ("hardware=nowhere.json", "nowhere.json"), "too many": ("requests=1:1000000:+1", "at most 100000 points"),
+    "no GPU": ("gpu.read=100GB/s", "no GPU"), "no way to a GPU": ("links.h2d=10GB/s", "no GPU"), "of a run": ("queue-depth=1,64", "no plan depends on it"), "not to vary": ("dtype=f16,f32", "dtype"), "no file": ("hardware=nowhere.json", "nowhere.json"), "too many": ("requests=1:1000000:+1", "at most 100000 points"),
     "with --job": ("gen-len=1:3:+1", "--job"), "absurd": ("disk.read=1B/s", "from 1000"),
     "half a core": ("host.cores=1.5", "a whole number from 1 to 4096"), "hexadecimal": ("host.mem=0x10G", "with its unit"),
 }
