@@ -132,6 +132,15 @@ static void warm_up(const struct ps_laid *l, struct ps_picks *s)
     qsort(s->at, s->n, sizeof *s->at, by_sweep);
 }
 
+/* Where a long job's last stretch is its last sweep alone, that was picked twice. */
+static void drop_twin(struct ps_picks *s)
+{
+    struct ps_pick *last = &s->at[s->n - 1];
+    if (last->sweep != last[-1].sweep) return;
+    if (last->counts) last[-1] = *last;
+    s->n--;
+}
+
 /* Of a job that is so long that its sweeps were put together, the first and the last count as all others do. */
 static bool ends_apart(const struct ps_laid *l) { return l->each == 1; }
 
@@ -150,6 +159,7 @@ static void pick_groups(const struct ps_laid *l, const struct groups *g, struct 
                                            .group = g->at[i].sweeps };
     }
     qsort(s->at, s->n, sizeof *s->at, by_sweep);
+    drop_twin(s);
     warm_up(l, s);
 }
 

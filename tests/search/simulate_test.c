@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A long job's time from some of its sweeps: compared with all of them on jobs that are short enough. */
 #include "engine/base/ps_mem.h"
+#include "engine/search/sample.h"
 #include "ps_cmocka.h"
 #include "sim_rig.h"
 #include <math.h>
@@ -191,6 +192,29 @@ static void a_long_job(void **state)
     rig_close(&r);
 }
 
+/* Each sweep is picked once, and the groups' sweeps are all there are: also where sweeps were put together, and one is left over. */
+static void picks(void **state)
+{
+    for (uint64_t n = PS_STRETCHES - 1; n < 5 * PS_STRETCHES; n += PS_STRETCHES + 1) {
+        struct ps_laid l;
+        struct ps_picks s;
+        double load[PS_LOAD__COUNT] = { 0 }, groups = 0;
+        assert_ok(ps_laid_init(&l));
+        for (uint64_t i = 0; i < n; i++) {
+            load[PS_LOAD_ALL] = i + 1 == n ? 100 : 1 + (double) (i % 7);
+            ps_laid_add(&l, load);
+        }
+        assert_ok(ps_sample_pick(&l, 60, &s));
+        for (uint32_t i = 0; i < s.n; i++) {
+            if (i) assert_true(s.at[i].sweep > s.at[i - 1].sweep);
+            groups += s.at[i].counts ? fmax(s.at[i].group, 1) : 0;
+        }
+        assert_true(s.n <= 60 && groups == (double) n);
+        free(s.at);
+        ps_laid_done(&l);
+    }
+}
+
 static void cancelled(void **state)
 {
     const volatile int stop = 1;
@@ -230,6 +254,7 @@ int main(void)
         cmocka_unit_test(short_jobs),
         cmocka_unit_test(a_large_model),
         cmocka_unit_test(a_long_job),
+        cmocka_unit_test(picks),
         cmocka_unit_test(cancelled),
         cmocka_unit_test(allocations),
     };
