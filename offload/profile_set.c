@@ -65,6 +65,34 @@ void ps_profile_scale(struct ps_profile *p, enum ps_rate_of what, double factor)
     }
 }
 
+/* Where a linear takes about as long as reading its weights, memory is its limit. */
+static void fewer_threads(struct ps_rate_linear *l, double mem, double share, double mem_share)
+{
+    const double bytes = (double) ps_dtype_bytes(l->wtype);
+    for (uint32_t i = 0; i < l->over_m.n; i++) {
+        const double read = l->over_m.y[i] * bytes / (2 * l->over_m.x[i]);
+        l->over_m.y[i] *= read > mem / 2 ? fmax(share, mem_share) : share;
+    }
+}
+
+void ps_profile_threads(struct ps_profile *p, unsigned threads)
+{
+    const unsigned were = p->threads ? p->threads : p->cores;
+    struct ps_worker_rates *w = &p->host;
+    p->threads = threads;
+    if (threads >= were) return;
+    const struct ps_curve *c = &w->read_over;
+    const double share = (double) threads / were,
+                 mem = c->n ? ps_curve_at(c, threads, NULL) / ps_curve_at(c, were, NULL) : 1;
+    for (uint32_t i = 0; i < w->n_linear; i++) fewer_threads(&w->linear[i], w->mem, share, mem);
+    w->mem *= mem;
+    w->flops *= share;
+    w->gap_s /= share;
+    scale_attention(w->decode, w->n_decode, mem);
+    scale_attention(w->prompt, w->n_prompt, share);
+    for (int i = 0; i < PS_OP__COUNT; i++) w->op[i] *= mem;
+}
+
 static const struct {
     const char *path, *text;
     size_t at;

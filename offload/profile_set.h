@@ -24,6 +24,10 @@ double ps_profile_rate(const struct ps_profile *p, enum ps_rate_of what);
  * KV and small ops. */
 void ps_profile_scale(struct ps_profile *p, enum ps_rate_of what, double factor);
 
+/* The host with so many threads behind its kernels. Fewer than were measured (p->threads, or one a core) are slower: in proportion, or, where memory is
+ * the limit, by its rate over the number of threads (as it was, where that is not known). More bring nothing. */
+void ps_profile_threads(struct ps_profile *p, unsigned threads);
+
 /* Sets a figure by its path ("disk.read", "gpu.mem", "price") to a number with its unit ("4GB/s", "16G"). Of those above what was probed of
  * them is scaled, too. -ENOENT: there is no such figure; -PS_EUSAGE with what was expected. */
 int ps_profile_set(struct ps_profile *p, const char *path, const char *value,

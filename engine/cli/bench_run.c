@@ -6,6 +6,7 @@
 #include "engine/job/first_pass.h"
 #include "engine/job/report.h"
 #include "engine/search/simulate.h"
+#include "offload/profile_set.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -267,10 +268,12 @@ static int simulate(struct ps_bench *b, struct ps_bench_row *row, struct ps_benc
     const struct ps_lengths lengths = { .n = row->requests,
                                         .each_prompt = row->prompt,
                                         .each_gen = row->gen };
+    struct ps_profile machine = *b->profile;
+    ps_profile_threads(&machine, row->req.threads);
     const struct ps_simulate_cfg cfg = { .model = b->packed,
                                          .plan = &row->plan,
                                          .kv_config = &row->req.kv_config,
-                                         .profile = b->profile,
+                                         .profile = &machine,
                                          .lengths = &lengths,
                                          .schedule = &row->how,
                                          .stop = ps_signals_count() };

@@ -7,6 +7,7 @@
 #include "offload/dev.h"
 #include "offload/probe.h"
 #include "offload/probe_gpu.h"
+#include "offload/profile_set.h"
 #include <string.h>
 
 static const double slice_s = 0.15;
@@ -172,7 +173,7 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
         quick_look(job, offload_dir);
         flat_profile(a, p);
     }
-    p->threads = job->plan.threads;
+    ps_profile_threads(p, job->plan.threads);
     ps_search_rates(p, &job->plan);
     if (before) report_profile(job, p);
     if (!(p->disk_read.alone > 0)) { /* a probe that found no room there */

@@ -138,7 +138,7 @@ int ps_point_complete(struct ps_point *p, const struct ps_packed *m, struct ps_d
                        option);
     if (!q->threads) q->threads = p->profile.threads ? p->profile.threads : p->profile.cores;
     if (!q->threads) q->threads = 1;
-    p->profile.threads = q->threads;
+    ps_profile_threads(&p->profile, q->threads);
     q->model = m;
     q->job = p->stats;
     ps_search_rates(&p->profile, q);

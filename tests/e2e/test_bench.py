@@ -148,6 +148,8 @@ def test_simulated(t):
         t.write("cache/penstock/hardware.json", f.read())
     here = bench(t, os.path.join(CONFIGS, "models", "opt-6.7b.json"), "--hardware", "this", "--requests", "4", env={"XDG_CACHE_HOME": t.path("cache")})
     t.eq(here["hardware"], d["hardware"], "this machine's profile")
+    few = bench(t, os.path.join(CONFIGS, "models", "opt-1.3b.json"), "--hardware", os.path.join(CONFIGS, "hardware", "epyc-9654.json"), "--requests", "20", "--threads", "24,96")
+    t.check(few["rows"][1]["of_first"] > 2, f"a quarter of the threads: {few['rows'][1]['of_first']}")
     slow = bench(t, "--suite", os.path.join(CONFIGS, "bench", "flexgen-30b.json"), "--hardware", T4, "--no-overlap", timeout=120)
     ours = bench(t, "--suite", os.path.join(CONFIGS, "bench", "flexgen-30b.json"), "--hardware", T4, timeout=120)
     for a, b in zip(slow["rows"], ours["rows"]):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of hardware profiles: what it takes, what it refuses and in which words; the files under configs/hardware. */
 #include "engine/base/ps_mem.h"
-#include "offload/profile.h"
+#include "offload/profile_set.h"
 #include "ps_cmocka.h"
 #include <dirent.h>
 #include <math.h>
@@ -240,6 +240,51 @@ static void shipped(void **state)
     assert_true(n >= 7);
 }
 
+/* Fewer threads: what memory limits goes by its curve, the rest in proportion; more of them change nothing. */
+static void fewer_threads(void **state)
+{
+    const struct ps_profile was = {
+        .threads = 4,
+        .cores = 8,
+        .host = { .mem = 20e9,
+                  .copy = 7e9,
+                  .flops = 100e9,
+                  .gap_s = 1e-6,
+                  .op = { [PS_OP_embed] = 10e9 },
+                  .n_linear = 1,
+                  .linear = { { PS_F16, 1024, { 2, { 1, 256 }, { 18e9, 80e9 } } } },
+                  .n_decode = 1,
+                  .decode = { { PS_F16, 64, { 1, { 100 }, { 16e9 } } } },
+                  .n_prompt = 1,
+                  .prompt = { { PS_F16, 64, { 1, { 100 }, { 40e9 } } } },
+                  .read_over = { 3, { 1, 2, 4 }, { 10e9, 18e9, 20e9 } } }
+    };
+    struct ps_profile p = was;
+    const struct ps_worker_rates *w = &p.host;
+    ps_profile_threads(&p, 2);
+    const double got[] = { w->mem,
+                           w->copy,
+                           w->flops,
+                           w->gap_s * 1e15,
+                           w->op[PS_OP_embed],
+                           w->linear[0].over_m.y[0],
+                           w->linear[0].over_m.y[1],
+                           w->decode[0].over_n.y[0],
+                           w->prompt[0].over_n.y[0] },
+                 want[] = { 18e9, 7e9, 50e9, 2e9, 9e9, 16.2e9, 40e9, 14.4e9, 20e9 };
+    for (size_t i = 0; i < PS_ARRAY_LEN(want); i++)
+        if (!(fabs(got[i] - want[i]) < 1)) fail_msg("%zu: %g, wanted %g", i, got[i], want[i]);
+    assert_int_equal(p.threads, 2);
+    p = was;
+    ps_profile_threads(&p, 8);
+    assert_memory_equal(&p.host, &was.host, sizeof p.host);
+    assert_int_equal(p.threads, 8);
+    p = was;
+    p.host.read_over.n = p.threads = 0; /* one a core; what memory does with fewer is not known */
+    ps_profile_threads(&p, 2);
+    assert_true(w->mem == was.host.mem && w->flops == was.host.flops / 4);
+}
+
 static void every_allocation_fails(void **state)
 {
     struct ps_profile p;
@@ -259,10 +304,15 @@ static void every_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(least),    cmocka_unit_test(everything),
-        cmocka_unit_test(refusals), cmocka_unit_test(too_many),
-        cmocka_unit_test(curves),   cmocka_unit_test(this_machine),
-        cmocka_unit_test(shipped),  cmocka_unit_test(every_allocation_fails),
+        cmocka_unit_test(least),
+        cmocka_unit_test(everything),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(too_many),
+        cmocka_unit_test(curves),
+        cmocka_unit_test(this_machine),
+        cmocka_unit_test(shipped),
+        cmocka_unit_test(fewer_threads),
+        cmocka_unit_test(every_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
