@@ -153,7 +153,7 @@ def over(plt, rows, a):
 
 
 def frontier(plt, rows, a):
-    """Latency is the time from a block's first prompt to its last token."""
+    """Latency is the time from a request's admission to its last token, the mean of the job's."""
     fig, ax = axes(plt)
     pairs = list(zip(column(rows, a.latency), column(rows, a.y), column(rows, a.by) if a.by else [""] * len(rows)))
     pairs = [p for p in pairs if is_number(p[0]) and is_number(p[1])]

@@ -105,8 +105,7 @@ static void shape(const struct ps_packed *m, const struct ps_plan *p, double *v)
 static void times(const struct ps_job_stats *j, double usd, const struct ps_planned *x, double *v)
 {
     const struct ps_simulated *s = &x->sim;
-    const double n = (double) j->requests, gen = (double) j->max_new_tokens,
-                 live = (double) x->plan.slots * x->plan.micro_batches;
+    const double n = (double) j->requests, gen = (double) j->max_new_tokens;
     v[F_TOTAL_S] = s->total_s;
     v[F_PREFILL_S] = s->run.prefill_s;
     v[F_DECODE_S] = s->run.decode_s;
@@ -114,8 +113,7 @@ static void times(const struct ps_job_stats *j, double usd, const struct ps_plan
     v[F_TOKENS_PER_S] = gen / s->total_s;
     v[F_REQUESTS_PER_S] = n / s->total_s;
     v[F_TOKENS_PER_USD] = usd > 0 ? gen / s->total_s * 3600 / usd : NAN;
-    /* As many are under way as there are slots (Little's law), or all. */
-    v[F_LATENCY_S] = s->total_s * (live < n ? live / n : 1);
+    v[F_LATENCY_S] = s->end_s;
 }
 
 static double less(double all, double part) { return all > part ? all - part : 0; }

@@ -70,6 +70,15 @@ def test_figures(t, gpu):
     t.check(a["hardware"]["measured"] is False and a["outside"] is None, "measured, outside")
 
 
+def test_latency(t):
+    """All at once: as long as the job; a few prompts a sweep: those that are admitted late end sooner after it."""
+    shape = ["--gpu-batch-size", "60", "--num-gpu-batches", "1", "--top", "1"]
+    at_once = plan_json(t, *shape, "--prefill-tokens", "6000")["plans"][0]
+    t.near(at_once["latency_s"] / at_once["total_s"], 1, 1e-6, "all at once")
+    slowly = plan_json(t, *shape, "--prefill-tokens", "100")["plans"][0]
+    t.check(0.1 < slowly["latency_s"] / slowly["total_s"] < 0.6, f"20 of 79 sweeps: {slowly['latency_s']} s of {slowly['total_s']}")
+
+
 def test_text(t):
     """The table says the same as the JSON."""
     h = profile(t)
@@ -216,6 +225,9 @@ def test_sweep_fields(t):
         got = [float(x["total_s"]) for x in rows(plan(t, "--sweep", axes[0], "--sweep", axes[1], hardware=h).out)]
         t.near(got[0] / s[0], 1, 1e-9, f"a figure of the other machine: {axes}")
         t.near(got[1] / s[2], 1, 1e-9, f"a figure of the other machine: {axes}")
+    few = [float(x["total_s"]) for x in rows(plan(t, "--sweep", "threads=4,8,16", hardware=h).out)]
+    t.check(few[0] > 1.4 * few[1], f"half of the threads: {few}")
+    t.near(few[2] / few[1], 1, 0.01, "more threads than cores")
     plan(t, "--sweep", "gen-len=5,6", "--sweep", "gen-len=7", hardware=h, rc=2).says("gen-len", "given twice")
     r = rows(plan(t, "--sweep", "weights=host:100;host:60,disk:40", "--sweep", "gen-len=5:15:+5", hardware=h).out)
     t.eq([x["weights"] for x in r], ["host:100"] * 3 + ["host:60,disk:40"] * 3, "shares")
