@@ -9,11 +9,16 @@
 #include "engine/sched/sched.h"
 #include <string.h>
 
-/* Slots take turns in groups of neighbours, whose slabs are written together. */
+/* In groups of neighbours, whose slabs are written together. */
+uint32_t ps_kv_turn(const struct ps_sched *s, uint32_t index)
+{
+    return index * s->d->log_steps / s->plan->slots;
+}
+
 bool ps_kv_merges(const struct ps_sched *s, const struct ps_slot *slot, uint32_t index)
 {
-    uint64_t steps = s->d->log_steps, turn = index * steps / s->plan->slots;
-    return (slot->fed + turn) % steps == steps - 1;
+    const uint32_t steps = s->d->log_steps;
+    return (slot->fed + ps_kv_turn(s, index)) % steps == steps - 1;
 }
 
 static uint64_t entry_bytes(const struct ps_sched *s)

@@ -17,15 +17,17 @@ int ps_ring_init(struct ps_ring *r, const struct ps_packed *m, uint8_t *mem, enu
     const size_t n = m->n_chunks, groups = (size_t) m->shape.layers + 1;
     *r = (struct ps_ring) { .mem = mem, .where = where, .room = bytes, .chunks = m->chunks };
     r->stream = ps_calloc(n, sizeof *r->stream);
+    r->before = ps_calloc(n, sizeof *r->before);
     r->in_group = ps_calloc(groups, sizeof *r->in_group);
     r->place = ps_calloc(n, sizeof *r->place);
     r->past = ps_calloc(2 * n + PAST_EXTRA, sizeof *r->past);
-    return r->stream && r->in_group && r->place && r->past ? 0 : -ENOMEM;
+    return r->stream && r->before && r->in_group && r->place && r->past ? 0 : -ENOMEM;
 }
 
 void ps_ring_done(struct ps_ring *r)
 {
     free(r->stream);
+    free(r->before);
     free(r->in_group);
     free(r->place);
     free(r->past);
@@ -33,6 +35,8 @@ void ps_ring_done(struct ps_ring *r)
 
 void ps_ring_add(struct ps_ring *r, uint32_t chunk)
 {
+    r->before[r->n_stream] = r->round;
+    r->round += r->chunks[chunk].len;
     r->stream[r->n_stream++] = chunk;
     r->in_group[r->chunks[chunk].group]++;
     r->bytes += 2 * (uint64_t) r->chunks[chunk].len;
@@ -101,9 +105,13 @@ void ps_ring_free(struct ps_ring *r, uint32_t n)
     }
 }
 
+/* Of all positions before this one. */
+static uint64_t bytes_to(const struct ps_ring *r, uint64_t pos)
+{
+    return r->n_stream ? pos / r->n_stream * r->round + r->before[pos % r->n_stream] : 0;
+}
+
 uint64_t ps_ring_ahead(const struct ps_ring *r, uint64_t from)
 {
-    uint64_t sum = 0;
-    for (; from < r->put_pos; from++) sum += r->chunks[ps_ring_at(r, from)].len;
-    return sum;
+    return from < r->put_pos ? bytes_to(r, r->put_pos) - bytes_to(r, from) : 0;
 }

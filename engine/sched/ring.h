@@ -21,6 +21,8 @@ struct ps_ring {
         bytes; /* what there is, and what is used of it: at most twice what passes in a round */
     const struct ps_chunk *chunks;
     uint32_t *stream; /* the chunks that pass, in order; the order repeats for ever */
+    uint64_t *before; /* [n_stream] bytes of those before one */
+    uint64_t round;   /* bytes of all */
     uint32_t n_stream;
     uint32_t *in_group;          /* [groups] how many of a group's chunks pass */
     struct ps_ring_chunk *place; /* [all chunks], where one was last put */

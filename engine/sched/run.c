@@ -43,9 +43,10 @@ static void count_rows(const struct ps_sched *s, uint64_t *prompt, uint64_t *dec
 static int call_sweep(struct ps_sched *s)
 {
     if (!s->io->skip) get_stats(s); /* else of the moment when the last one's tokens were there */
-    uint64_t t0 = ps_now_ns();
+    const bool real = !ps_dev_is_sim(s->dev);
+    uint64_t t0 = real ? ps_now_ns() : 0;
     int r = s->io->sweep ? s->io->sweep(s->io->ud, &s->stats) : 0;
-    s->stats.host_s += (double) (ps_now_ns() - t0) * 1e-9;
+    if (real) s->stats.host_s += (double) (ps_now_ns() - t0) * 1e-9;
     if (r == PS_GO_STOP) s->stop = true;
     return r < 0 ? r : 0;
 }

@@ -32,7 +32,7 @@ struct ps_kept {
 struct ps_run_stats {
     uint64_t sweeps, prompt_tokens, generated_tokens; /* computed so far */
     double load_s, prefill_s, decode_s;               /* sweeps with both are split by rows */
-    double host_s; /* in callbacks: COMPUTE had nothing meanwhile */
+    double host_s; /* in callbacks: COMPUTE had nothing meanwhile; 0 where times are virtual */
     uint64_t evictions;
     uint32_t active; /* sequences in slots */
     struct ps_dev_stats dev;
@@ -54,6 +54,9 @@ struct ps_sweep_shape {
     uint64_t entries;     /* that decode rows attend to, in one layer and KV head */
     double prompt_pairs;  /* of a query and a key of prompts, causality not counted in */
     bool last;            /* none can come after it */
+    /* Of the sequences under way, their requests' lengths left out. If two sweeps have the same, and all requests are alike, then what follows
+     * is alike, too, as long as there are requests. */
+    uint64_t state;
     uint64_t bytes[PS_Q__COUNT][PS_KIND__COUNT]; /* that it moves */
 };
 

@@ -241,6 +241,8 @@ int ps_kv_fetch_meta(struct ps_sched *s, struct ps_buf *dst, int32_t *pos, float
                      uint64_t n) ps_must_check;
 
 /* kvlog.c */
+/* When it is a slot's turn to be written (slabs on disk), of log_steps. */
+uint32_t ps_kv_turn(const struct ps_sched *s, uint32_t index);
 /* Whether this decode step of the slot ends with a merge (slabs on disk). */
 bool ps_kv_merges(const struct ps_sched *s, const struct ps_slot *slot, uint32_t index);
 /* Puts the logs of (layer, k) into its extent, just read. */

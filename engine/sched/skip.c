@@ -145,6 +145,28 @@ static void count_hidden(const struct ps_sched *s, uint32_t k, moved to)
 
 /* ---- a sweep */
 
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    return x ^ (x >> 32);
+}
+
+/* It does not matter which slot is which, but for when slabs on disk are written. */
+static uint64_t slot_state(const struct ps_sched *s, uint32_t k, uint32_t index)
+{
+    const struct ps_slot *t = &s->mb[k].slots[index];
+    const uint64_t turn = s->plan->kv_bytes[PS_TIER_DISK] ? ps_kv_turn(s, index) : 0;
+    return mixed(mixed((uint64_t) t->fed << 32 | t->on_disk) +
+                 ((uint64_t) k << 32 | t->logged << 8 | t->state) + (turn << 48));
+}
+
+static void add_state(const struct ps_sched *s, uint32_t k, struct ps_sweep_shape *to)
+{
+    const struct ps_mb *b = &s->mb[k];
+    for (uint32_t i = 0; i < b->n_runs; i++) to->state += slot_state(s, k, b->by_run[i]);
+}
+
 static void add_rows(const struct ps_sched *s, uint32_t k, struct ps_sweep_shape *to)
 {
     const struct ps_mb *b = &s->mb[k];
@@ -171,7 +193,9 @@ int ps_skip_ask(struct ps_sched *s)
     *shape =
         (struct ps_sweep_shape) { .sweep = s->stats.sweeps, .rows = s->skip->rows, .last = !more };
     memcpy(shape->bytes, s->skip->lap, sizeof shape->bytes);
+    shape->state = s->pending != NULL;
     for (uint32_t k = 0; k < s->plan->micro_batches; k++) {
+        add_state(s, k, shape);
         if (!s->mb[k].n_rows) continue;
         add_rows(s, k, shape);
         count_kv(s, k, shape->bytes);

@@ -193,10 +193,11 @@ void ps_slots_advance(struct ps_sched *s, uint32_t k)
 {
     struct ps_mb *b = &s->mb[k];
     uint64_t heads = (uint64_t) s->shape->layers * s->shape->kv_heads;
+    const bool disk = s->plan->kv_bytes[PS_TIER_DISK] > 0;
     for (uint32_t i = 0; i < b->n_decode; i++) {
         struct ps_slot *t = &b->slots[b->decode[i]];
         uint32_t len = ps_keep_cap(&t->keep, t->len + 1);
-        bool merged = ps_kv_merges(s, t, b->decode[i]);
+        bool merged = disk && ps_kv_merges(s, t, b->decode[i]);
         t->logged = merged ? 0 : t->logged + 1;
         if (merged) t->on_disk = len;
         s->stats.evictions += heads * (t->len + 1 - len);
@@ -337,10 +338,11 @@ int ps_slots_take_tokens(struct ps_sched *s, uint32_t k)
     struct ps_mb *b = &s->mb[k];
     int r = 0;
     if (!b->has_outs) return 0;
-    uint64_t t0 = ps_now_ns();
+    const bool real = !ps_dev_is_sim(s->dev);
+    uint64_t t0 = real ? ps_now_ns() : 0;
     b->has_outs = false;
     for (uint32_t i = 0; !r && i < b->n_decode; i++) r = take_token(s, k, b->decode[i]);
     for (uint32_t i = 0; !r && i < b->n_prompt; i++) r = take_token(s, k, b->prompt[i]);
-    s->stats.host_s += (double) (ps_now_ns() - t0) * 1e-9;
+    if (real) s->stats.host_s += (double) (ps_now_ns() - t0) * 1e-9;
     return r;
 }

@@ -105,6 +105,7 @@ void ps_laid_done(struct ps_laid *l) { free(l->at); }
 static void append(struct ps_stretch *s, uint32_t n, const double load[PS_LOAD__COUNT])
 {
     s->n += n;
+    s->counts += n;
     for (int i = 0; i < PS_LOAD__COUNT; i++) s->load[i] += load[i];
 }
 
@@ -129,4 +130,24 @@ void ps_laid_add(struct ps_laid *l, const double load[PS_LOAD__COUNT])
     }
     append(&l->at[l->n - 1], 1, load);
     l->sweeps++;
+}
+
+void ps_laid_repeat(struct ps_laid *l, uint64_t from, uint64_t to, double times)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct ps_stretch *s = &l->at[i];
+        const uint64_t a = s->first > from ? s->first : from,
+                       z = s->first + s->n < to ? s->first + s->n : to;
+        if (a >= z) continue;
+        const double factor = 1 + times * (double) (z - a) / s->n;
+        s->counts *= factor;
+        for (int k = 0; k < PS_LOAD__COUNT; k++) s->load[k] *= factor;
+    }
+}
+
+double ps_laid_sweeps(const struct ps_laid *l)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < l->n; i++) sum += l->at[i].counts;
+    return sum;
 }

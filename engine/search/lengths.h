@@ -4,9 +4,17 @@
 #define PS_LENGTHS_H
 #include "engine/search/simulate.h"
 
+/* Of all requests. */
+struct ps_feed_sums {
+    uint64_t prompt, gen, fed; /* tokens; generated ones that are fed in turn */
+    bool alike;                /* all have the same lengths */
+};
+
 struct ps_feed {
     const struct ps_lengths *lengths;
-    uint64_t at;
+    struct ps_feed_sums all;
+    uint64_t n;  /* that are handed out: all, or so many in equal steps through them */
+    uint64_t at; /* of these */
     struct ps_seq *seqs, **unused; /* [room]: as many as can be asked for before one ends */
     uint32_t room, n_unused;
     int32_t *prompt; /* of all */

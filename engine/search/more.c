@@ -55,6 +55,7 @@ int ps_search_more(const struct ps_plan_req *req, const struct ps_profile *p,
                                        .lengths = lengths,
                                        .schedule = schedule,
                                        .most_sweeps = PS_SEARCH_SWEEPS,
+                                       .coarse = true,
                                        .stop = stop };
     int r = simulate(&m, p, &best->plan, &base);
     if (r < 0) return r;

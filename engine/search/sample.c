@@ -23,7 +23,7 @@ struct groups {
     uint32_t n;
 };
 
-static double mean_of(const struct ps_stretch *s, int i) { return s->load[i] / s->n; }
+static double mean_of(const struct ps_stretch *s, int i) { return s->load[i] / s->counts; }
 
 static void measure(struct groups *g, struct group *x)
 {
@@ -31,7 +31,7 @@ static void measure(struct groups *g, struct group *x)
     x->sweeps = x->differ = 0;
     for (uint32_t k = x->from; k < x->to; k++) {
         const struct ps_stretch *s = &g->l->at[g->order[k]];
-        x->sweeps += s->n;
+        x->sweeps += s->counts;
         for (int i = 0; i < PS_LOAD__ALIKE; i++) sum[i] += s->load[i];
     }
     for (int i = 0; i < PS_LOAD__ALIKE; i++) x->mean[i] = sum[i] / x->sweeps;
@@ -39,7 +39,7 @@ static void measure(struct groups *g, struct group *x)
         const struct ps_stretch *s = &g->l->at[g->order[k]];
         for (int i = 0; i < PS_LOAD__ALIKE; i++) {
             const double d = mean_of(s, i) - x->mean[i];
-            squares[i] += s->n * d * d;
+            squares[i] += s->counts * d * d;
         }
     }
     for (int i = 0; i < PS_LOAD__ALIKE; i++) {
@@ -166,7 +166,9 @@ static void pick_groups(const struct ps_laid *l, const struct groups *g, struct 
 static void pick_all(const struct ps_laid *l, struct ps_picks *s)
 {
     for (uint64_t i = 0; i < l->sweeps; i++)
-        s->at[i] = (struct ps_pick) { .sweep = i, .counts = true, .weight = 1 };
+        s->at[i] = (struct ps_pick) { .sweep = i,
+                                      .counts = true,
+                                      .weight = stretch_of(l, i)->counts / stretch_of(l, i)->n };
     s->n = (uint32_t) l->sweeps;
 }
 
@@ -279,12 +281,13 @@ static struct sums add_up(const struct ps_laid *l, const struct ps_picks *s)
 {
     struct sums t = { .n = 0 };
     double x[TERMS];
+    const double sweeps = ps_laid_sweeps(l);
     int picks = 0;
     for (uint32_t i = 0; i < l->n; i++) {
-        terms(l->at[i].load, l->at[i].n, (double[TERMS]) { 0 }, x);
-        for (int j = 0; j < TERMS; j++) t.mean[j] += x[j] / (double) l->sweeps;
+        terms(l->at[i].load, l->at[i].counts, (double[TERMS]) { 0 }, x);
+        for (int j = 0; j < TERMS; j++) t.mean[j] += x[j] / sweeps;
     }
-    for (int j = 0; j < TERMS; j++) t.b[j] = t.mean[j] > 0 ? (double) l->sweeps : 0;
+    for (int j = 0; j < TERMS; j++) t.b[j] = t.mean[j] > 0 ? sweeps : 0;
     for (uint32_t i = 0; i < s->n; i++) {
         const struct ps_pick *p = &s->at[i];
         if (!p->counts) continue;
@@ -324,7 +327,8 @@ void ps_sample_weigh(const struct ps_laid *l, struct ps_picks *s)
 {
     weigh_groups(l, s);
     const struct sums t = add_up(l, s);
-    for (double stiff = 1e-6; stiff < 10 && !bend(s, t, stiff * (double) l->sweeps);) stiff *= 4;
+    const double sweeps = ps_laid_sweeps(l);
+    for (double stiff = 1e-6; stiff < 10 && !bend(s, t, stiff * sweeps);) stiff *= 4;
 }
 
 void ps_sample_times(const struct ps_laid *l, const struct ps_picks *s, const double *took_s,

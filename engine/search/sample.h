@@ -38,8 +38,9 @@ enum { PS_STRETCHES = 1 << 14 };
 struct ps_stretch {
     uint64_t first;
     uint32_t n, group;
-    double load[PS_LOAD__COUNT]; /* sums */
-    double time_s;               /* ps_sample_times() */
+    double counts;               /* as so many sweeps: n, unless some are repeated */
+    double load[PS_LOAD__COUNT]; /* sums, of all that count */
+    double time_s;               /* of the n: ps_sample_times() */
 };
 struct ps_laid {
     struct ps_stretch *at; /* [PS_STRETCHES] */
@@ -48,6 +49,10 @@ struct ps_laid {
 };
 int ps_laid_init(struct ps_laid *l) ps_must_check;
 void ps_laid_done(struct ps_laid *l);
+/* Sweeps [from, to) count `times` more than once. */
+void ps_laid_repeat(struct ps_laid *l, uint64_t from, uint64_t to, double times);
+/* All that count. */
+double ps_laid_sweeps(const struct ps_laid *l);
 /* The next sweep. */
 void ps_laid_add(struct ps_laid *l, const double load[PS_LOAD__COUNT]);
 

@@ -189,6 +189,7 @@ static int finish(struct search *s, unsigned n)
     struct ps_planned p[FOUND_MAX];
     while (s->n > n) drop(s, s->n - 1);
     s->sim.most_sweeps = n > 1 ? 0 : ONE_SWEEPS;
+    s->sim.coarse = false;
     n = s->n;
     memcpy(p, s->found, n * sizeof *p);
     s->n = 0;
@@ -216,6 +217,7 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
                                        .lengths = lengths,
                                        .schedule = schedule,
                                        .most_sweeps = PS_SEARCH_SWEEPS,
+                                       .coarse = true,
                                        .stop = stop };
     int r = candidates(&s, &s.req, n + more < most ? n + more : most, ret_text);
     if (!r) r = modest_candidates(&s);

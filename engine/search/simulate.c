@@ -4,7 +4,7 @@
 #include "engine/search/simulate.h"
 #include "engine/base/ps_mem.h"
 #include "engine/plan/layout.h"
-#include "engine/search/lengths.h"
+#include "engine/search/repeat.h"
 #include "engine/search/sample.h"
 #include "engine/search/waits.h"
 #include <assert.h>
@@ -22,6 +22,7 @@ struct simulation {
     struct ps_feed feed;
     struct ps_loads loads;
     struct ps_laid laid;
+    struct ps_repeat repeat;
     struct ps_picks sample;
     struct figures *took, before; /* took: of each pick */
     uint32_t to_run, measured;    /* picks */
@@ -126,6 +127,7 @@ static int lay(void *ud, const struct ps_sweep_shape *h)
     x->asked = h->sweep + 1;
     ps_loads_of(&x->loads, h, load);
     ps_laid_add(&x->laid, load);
+    ps_repeat_sweep(&x->repeat, h);
     return cancelled(x) ? -ECANCELED : 1;
 }
 
@@ -139,6 +141,12 @@ static int pick(void *ud, const struct ps_sweep_shape *h)
     ps_loads_of(&x->loads, h, p->load);
     x->to_run++;
     return 0;
+}
+
+static int count(void *ud, const struct ps_run_stats *stats)
+{
+    ps_repeat_stats(&((struct simulation *) ud)->repeat, stats);
+    return PS_GO_ON;
 }
 
 /* The sweep before the one that was asked about last. */
@@ -173,7 +181,7 @@ static int run(struct simulation *x, bool laying, struct ps_run_stats *ret, stru
                                   .scored = scored,
                                   .token = token,
                                   .end = end,
-                                  .sweep = laying ? NULL : measure,
+                                  .sweep = laying ? count : measure,
                                   .skip = laying ? lay : pick };
     ps_feed_rewind(&x->feed);
     x->asked = 0;
@@ -207,7 +215,12 @@ static uint32_t most_sweeps(const struct ps_simulate_cfg *c)
 static int simulate(struct simulation *x, struct ps_simulated *ret, struct ps_detail *dt)
 {
     int r = run(x, true, &ret->run, dt);
-    if (!r) r = ps_sample_pick(&x->laid, most_sweeps(x->cfg), &x->sample);
+    if (r < 0) return r;
+    ps_repeat_end(&x->repeat);
+    ps_laid_repeat(&x->laid, x->repeat.from, x->repeat.to, x->repeat.times);
+    ps_waits_repeat(&x->waits, x->feed.n, x->repeat.begin.asked, x->repeat.end.asked,
+                    x->repeat.times);
+    r = ps_sample_pick(&x->laid, most_sweeps(x->cfg), &x->sample);
     if (r < 0) return r;
     x->took = ps_calloc(x->sample.n + 1, sizeof *x->took);
     if (!x->took) return -ENOMEM;
@@ -215,7 +228,7 @@ static int simulate(struct simulation *x, struct ps_simulated *ret, struct ps_de
     if (r < 0) return r;
     for (int q = 0; q < PS_Q__COUNT; q++) ret->tasks_run += ret->run.dev.tasks[q];
     ret->sweeps_run = x->sample.n;
-    ret->run.host_s = 0; /* of this process, not of the machine */
+    ps_repeat_count(&x->repeat, &ret->run);
     if (x->sample.n < ret->run.sweeps) {
         ps_sample_weigh(&x->laid, &x->sample);
         sum_up(x, &ret->run);
@@ -224,12 +237,26 @@ static int simulate(struct simulation *x, struct ps_simulated *ret, struct ps_de
     return 0;
 }
 
+/* Tokens that are laid out of a job whose requests differ. */
+enum { LAID = 1 << 22, LAID_COARSE = 1 << 19 };
+
+/* Of requests that are alike few are handed out. */
+static uint64_t waits_of(const struct simulation *x)
+{
+    const uint64_t few = 1 << 16, n = x->feed.n;
+    return x->feed.all.alike && !x->cfg->every_sweep && n > few ? few : n;
+}
+
 static int prepare(struct simulation *x, struct ps_detail *dt)
 {
-    int r = ps_feed_init(&x->feed, x->cfg->lengths, x->cfg->plan, dt);
+    const struct ps_simulate_cfg *c = x->cfg;
+    int r = ps_feed_init(&x->feed, c->lengths, c->plan, dt);
+    if (!r)
+        ps_repeat_init(&x->repeat, &x->feed, c->plan, c->coarse ? LAID_COARSE : LAID,
+                       c->every_sweep);
     if (!r) r = ps_loads_init(&x->loads, x->cfg);
     if (!r) r = ps_laid_init(&x->laid);
-    if (!r) r = ps_waits_init(&x->waits, x->cfg->lengths->n);
+    if (!r) r = ps_waits_init(&x->waits, waits_of(x));
     return r;
 }
 

@@ -23,8 +23,10 @@ struct ps_simulate_cfg {
     const struct ps_schedule *schedule; /* NULL: ours as it is */
     bool every_sweep;                   /* run all of them */
     uint32_t most_sweeps;               /* that are run, 6 at least; 0 = as many as it takes */
-    const volatile int *stop;           /* may be NULL */
-    ps_dev_trace *trace;                /* of the sweeps that are run; may be NULL */
+    bool
+        coarse; /* a look at it, to compare plans: a long job of requests of many lengths by fewer of them */
+    const volatile int *stop; /* may be NULL */
+    ps_dev_trace *trace;      /* of the sweeps that are run; may be NULL */
     void *trace_ud;
 };
 

@@ -9,11 +9,17 @@
 struct ps_waits {
     uint64_t each;
     uint32_t n;
+    /* Requests [from, to) count `times` more than once. */
+    uint64_t from, to;
+    double times;
     struct ps_wait {
         uint64_t first, last; /* sweeps */
     } * at;
 };
 int ps_waits_init(struct ps_waits *w, uint64_t requests) ps_must_check;
+/* All that there are, and those that count more than once. */
+void ps_waits_repeat(struct ps_waits *w, uint64_t requests, uint64_t from, uint64_t to,
+                     double times);
 void ps_waits_done(struct ps_waits *w);
 void ps_waits_begin(struct ps_waits *w, uint64_t request, uint64_t sweep);
 void ps_waits_end(struct ps_waits *w, uint64_t request, uint64_t sweep);

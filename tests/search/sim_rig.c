@@ -119,6 +119,7 @@ int rig_try(const struct rig *r, bool every_sweep, uint32_t most_sweeps, struct 
                                          .schedule = &r->schedule,
                                          .every_sweep = every_sweep,
                                          .most_sweeps = most_sweeps,
+                                         .coarse = r->coarse,
                                          .stop = r->stop };
     int err = ps_simulate(&cfg, ret, &dt);
     if (err < 0 && err != -ECANCELED) assert_string_not_equal(dt.text, "");

@@ -14,6 +14,7 @@ struct rig {
     struct ps_profile profile;
     struct ps_lengths lengths;
     struct ps_schedule schedule;
+    bool coarse;
     const volatile int *stop;
 };
 /* Of a model of configs/models (its layers cut to `layers` unless 0), with automatic placement. */

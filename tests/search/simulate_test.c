@@ -215,6 +215,64 @@ static void picks(void **state)
     }
 }
 
+/* However long a job of equal requests is: what comes round and round is laid out once. */
+static void beyond_counting(void **state)
+{
+    const struct ps_lengths few = { .n = 100003, .each_prompt = 40, .each_gen = 6 };
+    struct ps_lengths many = few;
+    struct rig r;
+    rig_open(&r, "opt-1.3b", 2, &rig_t4, &few, "h2o");
+    r.req.gpu_batch_size = 16;
+    r.req.num_gpu_batches = 2;
+    r.req.kv = (struct ps_shares) { { 0, 50, 50 } };
+    rig_plan(&r);
+    const struct ps_simulated all = rig_run(&r, true, 0), some = rig_run(&r, false, 0);
+    assert_int_equal(some.run.sweeps, all.run.sweeps);
+    assert_int_equal(some.run.evictions, all.run.evictions);
+    assert_memory_equal(some.run.dev.bytes, all.run.dev.bytes, sizeof all.run.dev.bytes);
+    assert_true(fabs(some.total_s / all.total_s - 1) < 0.002);
+    many.n *= 10000;
+    r.lengths = many;
+    const struct ps_simulated long_one = rig_run(&r, false, 0);
+    assert_int_equal(long_one.run.generated_tokens, 6 * many.n);
+    assert_true(fabs(long_one.total_s / all.total_s / 10000 - 1) < 0.002);
+    rig_close(&r);
+}
+
+/* Requests of many lengths: some of them tell of all, for a first look. */
+static void many_lengths(void **state)
+{
+    enum { N = 60000 };
+    struct ps_lengths l = { .n = N };
+    ps_auto_free uint32_t *prompt = ps_calloc(N, sizeof *prompt);
+    ps_auto_free uint32_t *gen = ps_calloc(N, sizeof *gen);
+    unsigned seed = 4;
+    assert_true(prompt && gen);
+    for (uint32_t i = 0; i < N; i++) { /* and they grow */
+        prompt[i] = 1 + (uint32_t) rand_r(&seed) % (20 + i / 1000);
+        gen[i] = 1 + (uint32_t) rand_r(&seed) % (20 + i / 1500);
+    }
+    l.prompt = prompt;
+    l.gen = gen;
+    for (int gpu = 0; gpu < 2; gpu++) {
+        struct rig r;
+        rig_open(&r, "opt-1.3b", 2, gpu ? &rig_t4 : &rig_cpu, &l, gpu ? "full" : "h2o");
+        r.req.gpu_batch_size = 32;
+        r.req.num_gpu_batches = 2;
+        rig_plan(&r);
+        const struct ps_simulated all = rig_run(&r, false, 0);
+        r.coarse = true;
+        const struct ps_simulated some = rig_run(&r, false, 0);
+        print_message("%+.2f %%\n", 100 * (some.total_s / all.total_s - 1));
+        assert_int_equal(some.run.generated_tokens, all.run.generated_tokens);
+        assert_int_equal(some.run.prompt_tokens, all.run.prompt_tokens);
+        assert_true(some.run.sweeps != all.run.sweeps);
+        assert_true(fabs(some.total_s / all.total_s - 1) < 0.01);
+        assert_true(fabs(some.end_s / all.end_s - 1) < 0.02);
+        rig_close(&r);
+    }
+}
+
 static void cancelled(void **state)
 {
     const volatile int stop = 1;
@@ -255,6 +313,8 @@ int main(void)
         cmocka_unit_test(a_large_model),
         cmocka_unit_test(a_long_job),
         cmocka_unit_test(picks),
+        cmocka_unit_test(beyond_counting),
+        cmocka_unit_test(many_lengths),
         cmocka_unit_test(cancelled),
         cmocka_unit_test(allocations),
     };
