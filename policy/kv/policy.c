@@ -78,6 +78,8 @@ int ps_kv_refuse(const struct ps_kv_config *c, bool heavy, bool recent, bool sin
     if (!r) r = refuse(c, !heavy && c->heavy_ratio >= 0, "--kv-heavy-ratio", dt);
     if (!r) r = refuse(c, !recent && c->recent >= 0, "--kv-recent", dt);
     if (!r) r = refuse(c, !recent && (c->budget >= 0 || c->budget_share >= 0), "--kv-budget", dt);
+    if (!r)
+        r = refuse(c, !recent && c->budget_of != PS_BUDGET_OF_TOTAL, "--kv-budget-of prompt", dt);
     if (!r) r = refuse(c, !sinks && c->sinks >= 0, "--kv-sinks", dt);
     return r;
 }

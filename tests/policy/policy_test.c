@@ -75,6 +75,9 @@ static void nothing_is_ignored_silently(void **state)
     struct ps_kv_config c = config("full");
     c.budget = 7;
     refuse(&c, "--kv-budget");
+    c = config("full");
+    c.budget_of = PS_BUDGET_OF_PROMPT;
+    refuse(&c, "--kv-budget-of prompt");
     c = config("local");
     c.heavy = 7;
     refuse(&c, "--kv-heavy");
