@@ -446,6 +446,14 @@ def test_tokenize_round_trip(t):
     t.run("tokenize", t.model("pre-f16"), "x.txt", rc=(1, 2)).says("tokenizer")
 
 
+def gpt2_names(merges):
+    """GPT-2's token names in the order of its ids: the bytes, then what each merge makes. OPT has the same tokens under other ids."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    bytes_ = [chr(b) for b in shown] + [chr(256 + i) for i in range(256 - len(shown))]
+    with open(merges, encoding="utf-8") as f:
+        return bytes_ + [x.rstrip("\n").replace(" ", "") for x in f if not x.startswith("#version")]
+
+
 def test_tokenize_vectors(t):
     """Published token sequences for this BPE's splitting rules, when they are beside this checkout."""
     d = os.path.join(SHARED, "tokenizers")
@@ -461,3 +469,13 @@ def test_tokenize_vectors(t):
     t.check("token" in r.err.lower() and "257" in r.err, "a tokenizer with more ids than the model has rows is a warning")
     t.write("x.txt", "Hello world")
     t.eq(json.loads(t.run("tokenize", "dst", "x.txt").out), [2, 31414, 232], "OPT's ids")
+    vectors = os.path.join(d, "vectors", "gpt-2")
+    texts = open(vectors + ".inp", "rb").read().split(b"\n__ggml_vocab_test__\n")
+    rows = [x.split() for x in open(vectors + ".out").read().split("\n")]
+    name, id_of = gpt2_names(os.path.join(d, "opt-merges.txt")), json.load(open(os.path.join(d, "opt-vocab.json"), encoding="utf-8"))
+    t.check(len(texts) > 40 and len(rows) >= len(texts), "vectors")
+    for text, row in zip(texts, rows):
+        t.write("x.txt", text)
+        t.eq(json.loads(t.run("tokenize", "dst", "x.txt", "--no-special").out), [id_of[name[int(i)]] for i in row], repr(text))
+    t.write("ids.json", t.run("tokenize", "dst", vectors + ".inp", "--no-special").out)
+    t.eq(t.run("tokenize", "dst", "ids.json", "--decode").out.encode("utf-8", "surrogateescape"), open(vectors + ".inp", "rb").read(), "all of them, there and back")
