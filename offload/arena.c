@@ -65,8 +65,8 @@ static int map(struct ps_arena *a, const struct ps_arena_cfg *cfg, struct ps_det
     uint8_t *p = mmap(NULL, want + HUGE_PAGE, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return ps_fail(dt, -errno, "mapping %llu bytes of memory: %s", (unsigned long long) want,
-                       ps_err_str(errno));
+        return ps_fail(dt, -errno, "mapping %llu bytes of memory: %s%s", (unsigned long long) want,
+                       ps_err_str(errno), ps_err_limits(errno));
     uint64_t skip = PS_ROUND_UP((uintptr_t) p, HUGE_PAGE) - (uintptr_t) p;
     if (skip) (void) munmap(p, skip);
     if (HUGE_PAGE - skip) (void) munmap(p + skip + want, HUGE_PAGE - skip);
