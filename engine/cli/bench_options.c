@@ -317,7 +317,7 @@ void ps_bench_parse(int argc, char **argv, struct ps_bench *ret)
     ps_engine_args_init(&p.base.engine);
     ps_engine_join(&argc, argv);
     take_lists(&p, &argc, argv);
-    (void) argp_parse(&argp, argc, argv, 0, NULL, &p);
+    ps_opt_parse(&argp, argc, argv, &p);
     ret->pack_dir = p.base.engine.pack_dir;
     if (ret->suite_path) {
         for (size_t i = 0; i < p.n_lists; i++)

@@ -38,6 +38,8 @@ int ps_say_error(int err, const struct ps_detail *dt);
 /* Prints a report's tree (NULL: there was no memory for it) and a line end, and gives it up. */
 int ps_print_json(json_t *report) ps_must_check;
 
+/* argp_parse(). As it ends the process on wrong usage, so does this where there is no memory for it. */
+void ps_opt_parse(const struct argp *argp, int argc, char **argv, void *input);
 /* The next of a command's two arguments; a third is wrong usage. `names`: "SRC and DST". */
 void ps_opt_two(struct argp_state *st, char *arg, const char *names, const char **first,
                 const char **second);

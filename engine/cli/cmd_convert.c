@@ -65,7 +65,7 @@ int ps_cmd_convert(int argc, char **argv)
     };
     struct args a = { .opt.dtype = -1 };
     struct ps_detail dt = { "" };
-    (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_opt_parse(&argp, argc, argv, &a);
     ps_signals_catch();
     ps_convert_ui(&a.opt, false);
     int r = a.dummy ? ps_pack_dummy(a.src, a.dst, a.seed, &a.opt, &dt)

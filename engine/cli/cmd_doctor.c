@@ -58,7 +58,7 @@ int ps_cmd_doctor(int argc, char **argv)
     ps_auto_free struct ps_finding *f = NULL;
     size_t n = 0;
     bool bad = false;
-    (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_opt_parse(&argp, argc, argv, &a);
     int r = ps_doctor(a.folder, &f, &n, &dt);
     if (!r && a.json) r = print_json(f, n);
     if (r < 0) return ps_say_error(r, &dt);

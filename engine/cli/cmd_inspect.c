@@ -152,7 +152,7 @@ int ps_cmd_inspect(int argc, char **argv)
     struct ps_detail dt = { "" };
     struct summary s = { 0 };
     struct stat st;
-    (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_opt_parse(&argp, argc, argv, &a);
     int there = stat(a.path, &st) < 0 ? -errno : 0;
     if (!there && S_ISREG(st.st_mode) && !summarise(a.path, &s)) {
         int e = print_summary(&a, &s);

@@ -189,7 +189,7 @@ int ps_cmd_probe(int argc, char **argv)
     struct ps_detail dt = { "" };
     ps_auto_free char *path = NULL;
     ps_engine_args_init(&a.engine);
-    (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_opt_parse(&argp, argc, argv, &a);
     ps_signals_catch();
     int r = find_output(&a, &path, &dt);
     /* Before a minute is spent on what then cannot be written. */

@@ -44,7 +44,7 @@ int ps_cmd_tokenize(int argc, char **argv)
     struct args a = { 0 };
     struct ps_detail dt = { "" };
     struct ps_tok *tok = NULL;
-    (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ps_opt_parse(&argp, argc, argv, &a);
     int r = ps_tok_open(a.model, &tok, &dt);
     if (!r && a.decode) r = ps_detokenize_file(tok, a.file, false, stdout, &dt);
     if (!r && !a.decode) r = ps_tokenize_file(tok, a.file, !a.no_special, stdout, &dt);

@@ -178,7 +178,7 @@ void ps_generate_parse(int argc, char **argv, struct ps_generate_args *ret)
     j->limit = UINT64_MAX;
     j->defaults = (struct ps_params) { .max_tokens = 16, .top_p = 1, .logprobs = -1 };
     ps_engine_join(&argc, argv);
-    (void) argp_parse(&argp, argc, argv, 0, NULL, ret);
+    ps_opt_parse(&argp, argc, argv, ret);
     j->plan = ret->engine.plan;
     j->run = ret->engine.run;
 }

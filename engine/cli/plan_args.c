@@ -183,5 +183,5 @@ void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret)
     ret->point.requests = 1000;
     join(argc, argv, ret->command, sizeof ret->command);
     ps_engine_join(&argc, argv);
-    (void) argp_parse(&argp, argc, argv, 0, NULL, ret);
+    ps_opt_parse(&argp, argc, argv, ret);
 }

@@ -38,6 +38,14 @@ int ps_print_json(json_t *report)
     return r;
 }
 
+void ps_opt_parse(const struct argp *argp, int argc, char **argv, void *input)
+{
+    const int e = argp_parse(argp, argc, argv, 0, NULL, input);
+    if (!e) return;
+    ps_say("options: %s", ps_err_str(e));
+    exit(PS_EXIT_FAILED);
+}
+
 void ps_opt_two(struct argp_state *st, char *arg, const char *names, const char **first,
                 const char **second)
 {

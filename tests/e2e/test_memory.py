@@ -86,3 +86,38 @@ def test_address_space_limit(t):
         else:
             t.check(r.err.strip(), "nothing was said")
     t.check(done, "never enough")
+
+
+def test_every_allocation(t):
+    """The n-th allocation of the whole program fails, whoever makes it: an error that says so or the right results, and the job goes on later.
+    All at its start and end, some of the thousands of a vocabulary between."""
+    module = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(t.exe)))), "tests", "e2e", "fail-alloc.so")
+    if t.shared.slow_by > 1 or not os.path.exists(module):
+        t.skip("sanitizers have an allocator of their own")
+    m = t.model("demo-opt")
+    reqs = [dict(prompt="It was", max_tokens=4, logprobs=2), dict(prompt=[2, 5], max_tokens=3, temperature=0.8, seed=1, stop=["zz"], echo=True)]
+    options = ("--threads", "1", "--host-mem", "40M", "--kv", "disk:100")
+    want, job = t.generate(m, reqs, *options), t.path("in.jsonl")
+
+    def run(n, more=""):
+        for f in ("hit", "out.jsonl", "out.jsonl.part", "out.jsonl.journal"):
+            if t.exists(f):
+                os.remove(t.path(f))
+        r = t.run("generate", m, job, "-o", "out.jsonl", *options, rc=(0, 1), timeout=20,
+                  env={"LD_PRELOAD": module, "FAIL_ALLOC": f"{n}{more}:{t.path('hit')}"})
+        t.check(r.rc == 0 or r.err.strip(), f"allocation {n}{more}: nothing was said")
+        if r.rc == 0 or t.exists("out.jsonl"):          # which may be there, and its folder not synced
+            same(t, t.records("out.jsonl"), want, f"allocation {n}{more}")
+        return t.exists("hit")
+
+    low, high = 1, 1 << 17
+    while high - low > 1:
+        mid = (low + high) // 2
+        low, high = (mid, high) if run(mid) else (low, mid)
+    t.check(100 < low < 1 << 16, f"{low} allocations")
+    for k, n in enumerate([*range(1, 70), *range(70, low, 331), *range(low - 70, low + 1)]):
+        run(n)
+        if k % 20 == 0:
+            t.run("generate", m, job, "-o", "out.jsonl", *options)
+            same(t, t.records("out.jsonl"), want, f"the same command after allocation {n}")
+            run(n, "+")
