@@ -12,6 +12,14 @@ char *ps_sweep_value(const struct ps_sweep *s, unsigned axis, size_t row)
     return s->axis[axis].values[row % s->axis[axis].n];
 }
 
+/* A figure that is an axis stands there, as it was asked for. */
+static bool is_axis(const struct ps_sweep *s, const char *key)
+{
+    for (unsigned a = 0; a < s->n_axes; a++)
+        if (!strcmp(s->axis[a].name, key)) return true;
+    return false;
+}
+
 /* As RFC 4180 has it. */
 static void quoted(FILE *f, const char *t)
 {
@@ -35,6 +43,7 @@ static void csv_row(FILE *f, const struct ps_sweep *s, size_t i)
         (void) fputc(',', f);
     }
     for (size_t k = 0; ps_figure_at(k); k++) {
+        if (is_axis(s, ps_figure_at(k)->key)) continue;
         if (row->planned && !isnan(row->figures.v[k])) (void) fprintf(f, "%.9g", row->figures.v[k]);
         (void) fputc(',', f);
     }
@@ -53,7 +62,8 @@ static int csv(const struct ps_sweep *s, char **ret)
     FILE *f = open_memstream(&text, &len);
     if (!f) return -ENOMEM;
     for (unsigned a = 0; a < s->n_axes; a++) (void) fprintf(f, "%s,", s->axis[a].name);
-    for (size_t k = 0; ps_figure_at(k); k++) (void) fprintf(f, "%s,", ps_figure_at(k)->key);
+    for (size_t k = 0; ps_figure_at(k); k++)
+        if (!is_axis(s, ps_figure_at(k)->key)) (void) fprintf(f, "%s,", ps_figure_at(k)->key);
     (void) fputs("limit,limit_busy,reason\n", f);
     for (size_t i = 0; i < s->n_rows; i++) csv_row(f, s, i);
     if (fclose(f)) {
@@ -64,13 +74,20 @@ static int csv(const struct ps_sweep *s, char **ret)
     return 0;
 }
 
+static int put_axes(const struct ps_sweep *s, size_t i, json_t *j)
+{
+    int r = 0;
+    for (unsigned a = 0; !r && a < s->n_axes; a++)
+        r = json_object_set_new(j, s->axis[a].name, json_string(ps_sweep_value(s, a, i)));
+    return r;
+}
+
 static json_t *json_row(const struct ps_sweep *s, size_t i)
 {
     json_t *j = json_object();
-    int r = j ? 0 : -1;
-    for (unsigned a = 0; !r && a < s->n_axes; a++)
-        r = json_object_set_new(j, s->axis[a].name, json_string(ps_sweep_value(s, a, i)));
+    int r = j ? put_axes(s, i, j) : -1;
     if (!r && s->rows[i].planned) r = ps_figures_put(&s->rows[i].figures, j);
+    if (!r) r = put_axes(s, i, j); /* in their place, if a figure had one's name */
     if (!r)
         r = json_object_set_new(j, "reason",
                                 s->rows[i].reason ? json_string(s->rows[i].reason) : json_null());

@@ -44,9 +44,10 @@ static int check_req(const struct ps_plan_req *q, struct ps_detail *dt)
     if (q->gpu_batch_size > 65536 || q->num_gpu_batches > 65536 ||
         (uint64_t) q->gpu_batch_size * q->num_gpu_batches > 1 << 20)
         return ps_fail(dt, -PS_EUSAGE,
-                       "--gpu-batch-size %u x --num-gpu-batches %u: at most 1048576 slots",
+                       "--gpu-batch-size %u, --num-gpu-batches %u (0: automatic): at most 65536 of "
+                       "each, and 1048576 slots together, were expected",
                        q->gpu_batch_size, q->num_gpu_batches);
-    if (q->kv_config.positions_cache == 1)
+    if (q->kv_config.positions_cache == 1 && q->model->shape.position_rows)
         return ps_fail(
             dt, -PS_EUSAGE,
             "--kv-positions cache needs rotary positions; %s has learned positions: use true",

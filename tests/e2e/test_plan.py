@@ -70,6 +70,12 @@ def test_figures(t, gpu):
     t.check(a["hardware"]["measured"] is False and a["outside"] is None, "measured, outside")
 
 
+def test_rotary(t):
+    """Positions in the cache are for models that rotate: these can be planned for."""
+    a = plan_json(t, "--kv-policy", "sink", "--kv-positions", "cache", "--top", "1", model="llama-7b")
+    t.check(a["plans"][0]["tokens_per_s"] > 0, f"{a}")
+
+
 def test_latency(t):
     """All at once: as long as the job; a few prompts a sweep: those that are admitted late end sooner after it."""
     shape = ["--gpu-batch-size", "60", "--num-gpu-batches", "1", "--top", "1"]
@@ -157,6 +163,8 @@ BAD = {
     "format": (["--format", "csv"], "sweep", 2),
     "max-tokens": (["--max-tokens", "-1"], "--max-tokens -1", 2),
     "limit": (["--limit", "some"], "--limit some", 2),
+    "slots": (["--gpu-batch-size", "65537"], "--gpu-batch-size 65537, --num-gpu-batches 0 (0: automatic): at most 65536", 2),
+    "learned positions": (["--kv-positions", "cache"], "opt-1.3b has learned positions", 2),
 }
 
 
@@ -229,6 +237,11 @@ def test_sweep_fields(t):
     t.check(few[0] > 1.4 * few[1], f"half of the threads: {few}")
     t.near(few[2] / few[1], 1, 0.01, "more threads than cores")
     plan(t, "--sweep", "gen-len=5,6", "--sweep", "gen-len=7", hardware=h, rc=2).says("gen-len", "given twice")
+    out = plan(t, "--sweep", "prefetch=1,9", hardware=h).out.splitlines()
+    t.check(out[0].split(",").count("prefetch") == 1 and len(out[0].split(",")) == len(out[1].split(",")) and [x["prefetch"] for x in rows("\n".join(out))] == ["1", "9"],
+            f"an axis that is a figure, too: {out}")
+    got = json.loads(plan(t, "--sweep", "prefetch=1,9", "--format", "json", hardware=h).out)["points"]
+    t.eq([x["prefetch"] for x in got], ["1", "9"], "the same in JSON")
     r = rows(plan(t, "--sweep", "weights=host:100;host:60,disk:40", "--sweep", "gen-len=5:15:+5", hardware=h).out)
     t.eq([x["weights"] for x in r], ["host:100"] * 3 + ["host:60,disk:40"] * 3, "shares")
     t.check([x["gen-len"] for x in r[:3]] == ["5", "10", "15"] and abs(float(r[3]["weights_disk"]) - 40) < 2, "lengths, shares")
