@@ -77,12 +77,17 @@ char *ps_concat(const char *a, const char *b, const char *c)
     return p;
 }
 
+bool ps_is_regular(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 bool ps_is_file(const char *folder, const char *name)
 {
     char path[PATH_MAX];
-    struct stat st;
     int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return n > 0 && (size_t) n < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    return n > 0 && (size_t) n < sizeof path && ps_is_regular(path);
 }
 
 int ps_folder_of(const char *path, char **ret)

@@ -18,7 +18,8 @@ int ps_slurp(const char *path, size_t max, char **ret, size_t *ret_len,
 
 /* The three in one text: a path from its parts, or a name with a suffix. NULL when out of memory; the caller frees. */
 char *ps_concat(const char *a, const char *b, const char *c);
-/* Whether folder/name is a regular file, through links too. */
+/* Whether it is a regular file, through links too; and folder/name. */
+bool ps_is_regular(const char *path);
 bool ps_is_file(const char *folder, const char *name);
 /* The folder that a path stands in ("." for a bare name); the caller frees. -ENOMEM. */
 int ps_folder_of(const char *path, char **ret) ps_must_check;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench: rows, each a way to run a job of requests that are all alike, run in turn and told side by side.
+/* bench: rows, each a way to run a job of which only the lengths count, run in turn and told side by side.
  *
  *   bench_options.c  options to rows
  *   bench_suite.c    a suite's file to rows
- *   bench_model.c    the model: packed, of random weights, or (to simulate) its layout alone
- *   bench_run.c      plans a row and runs it
+ *   bench_model.c    models: packed, of random weights, or (to simulate) their layout alone
+ *   bench_lengths.c  a row's requests
+ *   bench_plan.c     plans a row; bench_run.c runs it
  *   bench_project.c  a long run from some of its sweeps
  *   bench_limit.c    what limited a run, and how close it came
  *   bench_table.c    for people; bench_write.c for programs
@@ -12,10 +13,30 @@
 #ifndef PS_BENCH_H
 #define PS_BENCH_H
 #include "engine/cli/generate.h"
+#include "engine/cli/plan.h"
 #include "offload/machine.h"
 #include "offload/profile.h"
 
-enum { PS_BENCH_ROWS_MAX = 1000, PS_BENCH_REPEATS_MAX = 100 };
+enum { PS_BENCH_ROWS_MAX = 1000, PS_BENCH_REPEATS_MAX = 100, PS_BENCH_MODELS_MAX = 16 };
+
+/* A packed folder, a Hugging Face folder, or a configuration, of which random weights are made. */
+struct ps_bench_model {
+    char *path;
+    struct ps_packed *packed;
+    char *packed_folder; /* NULL: it was packed already */
+    bool random;
+    char name[96]; /* of random weights: the configuration's */
+    char *made;    /* folder of random weights that were made, to be removed */
+    struct ps_bench_probed {
+        bool is;
+        struct ps_planning planning;
+    } probed[2]; /* this machine, without a GPU, and beside one */
+};
+
+/* Tokens: as many for each request, or drawn from a range. */
+struct ps_bench_len {
+    uint32_t least, most;
+};
 
 struct ps_bench_run {
     bool complete; /* else a signal came */
@@ -33,9 +54,14 @@ struct ps_bench_row {
     char name[96];
     struct ps_engine_args engine;
     struct ps_schedule how;
-    uint32_t prompt, gen;
-    uint64_t requests;  /* 0: enough to fill the block twice; set when planned */
-    const json_t *spec; /* of a suite: its row */
+    struct ps_bench_model *model;
+    struct ps_bench_len prompt, gen; /* found out when planned where a job says it */
+    const char *job;                 /* a file whose requests' lengths are run; or NULL */
+    char *own_job;                   /* the same, if the row owns it */
+    uint64_t requests;         /* 0: a job's, or enough to fill the block twice; set when planned */
+    const json_t *spec;        /* of a suite: its row */
+    struct ps_lengths of_job;  /* that was read */
+    struct ps_lengths lengths; /* of all requests; set when planned */
 
     struct ps_generate_args args; /* the machine's defaults filled in */
     struct ps_generate_model where;
@@ -57,21 +83,14 @@ struct ps_bench {
     bool keep;
     const char *pack_dir;
     json_t *suite; /* NULL: rows from options */
-    char *suite_model;
+    struct ps_bench_model *models[PS_BENCH_MODELS_MAX];
+    size_t n_models;
     struct ps_bench_row *rows;
     size_t n_rows;
 
-    struct ps_packed *packed;
-    char *packed_folder; /* NULL: the model was packed already */
-    bool dummy;
-    char *made;                 /* folder of random weights that were made, to be removed */
     struct ps_profile *profile; /* of `hardware` */
     struct ps_machine machine;  /* this one */
     char gpu[128];              /* the one that rows were run on; "" = none was */
-    struct ps_bench_probed {
-        bool is;
-        struct ps_rates rates;
-    } probed[2]; /* without a GPU, and beside one */
 };
 
 /* Ends the process with 2 (and a message) for what it cannot read. */
@@ -82,8 +101,29 @@ struct ps_bench_row *ps_bench_add(struct ps_bench *b, const struct ps_bench_row 
 int ps_bench_suite(struct ps_bench *b, const struct ps_bench_row *base,
                    struct ps_detail *dt) ps_must_check;
 
-int ps_bench_open_model(struct ps_bench *b, struct ps_detail *dt) ps_must_check;
-void ps_bench_close_model(struct ps_bench *b);
+/* The one of that path, which is there afterwards. NULL: out of memory, or too many. */
+struct ps_bench_model *ps_bench_model(struct ps_bench *b, const char *path);
+/* All of them; makes random weights. */
+int ps_bench_open_models(struct ps_bench *b, struct ps_detail *dt) ps_must_check;
+void ps_bench_close_models(struct ps_bench *b);
+
+/* "512", or "64-512". */
+bool ps_bench_len_parse(const char *text, struct ps_bench_len *ret);
+/* The other way round, into `room`. */
+enum { PS_BENCH_LEN_TEXT = 24 };
+const char *ps_bench_len_text(struct ps_bench_len l, char room[static PS_BENCH_LEN_TEXT]);
+bool ps_bench_mixed(const struct ps_bench_row *row); /* its requests are not all alike */
+/* Sets row->lengths to those of n requests (0: a job's own number) and *ret_stats to what they come to. */
+int ps_bench_lengths(struct ps_bench *b, struct ps_bench_row *row, uint64_t n,
+                     struct ps_job_stats *ret_stats, struct ps_detail *dt) ps_must_check;
+
+/* bench_plan.c. Whether a run is long enough to leave some of it out. */
+bool ps_bench_projects(const struct ps_bench *b, const struct ps_bench_row *row);
+/* Everything but row->run. -ECANCELED: a signal came. */
+int ps_bench_plan(struct ps_bench *b, struct ps_bench_row *row, struct ps_detail *dt) ps_must_check;
+/* Anew, with what row->req says by now. */
+int ps_bench_replan(struct ps_bench *b, struct ps_bench_row *row,
+                    struct ps_detail *dt) ps_must_check;
 
 /* Plans (once) and runs; 1: a signal came. Errors stay in the row. */
 int ps_bench_measure(struct ps_bench *b, struct ps_bench_row *row);
@@ -120,7 +160,7 @@ struct ps_bench_spread {
 struct ps_bench_spread ps_bench_spread(const struct ps_bench_row *row, size_t offset);
 /* The run in the middle by its total; NULL without any. */
 const struct ps_bench_run *ps_bench_middle(const struct ps_bench_row *row);
-/* The row that this one is compared with: the first of the same lengths. */
+/* The row that this one is compared with: the first of the same model and lengths. */
 const struct ps_bench_row *ps_bench_first(const struct ps_bench *b, const struct ps_bench_row *row);
 
 /* The link, or kind of work, that the run cannot be quicker than; NULL if no rate of any is known. */

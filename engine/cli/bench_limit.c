@@ -63,10 +63,21 @@ const struct ps_bench_run *ps_bench_middle(const struct ps_bench_row *row)
     return NULL;
 }
 
+static bool same(struct ps_bench_len a, struct ps_bench_len b)
+{
+    return a.least == b.least && a.most == b.most;
+}
+
+static bool alike(const struct ps_bench_row *a, const struct ps_bench_row *b)
+{
+    return a->model == b->model && same(a->prompt, b->prompt) && same(a->gen, b->gen) &&
+           !a->job == !b->job && (!a->job || !strcmp(a->job, b->job));
+}
+
 const struct ps_bench_row *ps_bench_first(const struct ps_bench *b, const struct ps_bench_row *row)
 {
     const struct ps_bench_row *r = b->rows;
-    while (r->prompt != row->prompt || r->gen != row->gen) r++;
+    while (!alike(r, row)) r++;
     return r;
 }
 

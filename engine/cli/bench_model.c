@@ -3,17 +3,134 @@
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
 #include "engine/cli/bench.h"
-#include "engine/cli/plan.h"
-#include "offload/machine.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
-static bool is_file(const char *path)
+struct ps_bench_model *ps_bench_model(struct ps_bench *b, const char *path)
 {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    size_t i = 0;
+    while (i < b->n_models && strcmp(b->models[i]->path, path) != 0) i++;
+    if (i < b->n_models) return b->models[i];
+    struct ps_bench_model *m = i < PS_BENCH_MODELS_MAX ? ps_calloc(1, sizeof *b->models[i]) : NULL;
+    if (!m) return NULL;
+    m->path = ps_concat(path, "", "");
+    if (!m->path) {
+        free(m);
+        return NULL;
+    }
+    b->models[b->n_models++] = m;
+    return m;
+}
+
+/* ---- random weights */
+
+/* FOLDER/opt-30b-random-HASH: kept ones are found again; one of ours alone has our number behind it. */
+static char *name_of(const struct ps_bench *b, const char *folder, const char *config, uint64_t key,
+                     bool kept)
+{
+    const char *slash = strrchr(config, '/'), *base = slash ? slash + 1 : config;
+    const char *dot = strrchr(base, '.');
+    char name[160], own[32] = "";
+    if (!kept && !b->keep) (void) snprintf(own, sizeof own, "-%ld", (long) getpid());
+    (void) snprintf(name, sizeof name, "/%.*s-random-%016llx",
+                    (int) (dot && dot - base < 100 ? dot - base : 80), base,
+                    (unsigned long long) key);
+    return ps_concat(folder, name, own);
+}
+
+/* Where they are or will be: packed_folder; *ret_bytes: what they will take, 0 if they are there. */
+static int place_random(struct ps_bench *b, struct ps_bench_model *m, const char *folder,
+                        uint64_t *ret_bytes, struct ps_detail *dt)
+{
+    ps_auto_free char *json = NULL, *kept = NULL;
+    ps_auto_pack struct ps_packed *outline = NULL;
+    struct ps_shape shape;
+    size_t len;
+    int r = ps_shape_load(m->path, &shape, &json, &len, dt);
+    if (!r) r = ps_shape_runs(&shape, m->path, dt);
+    if (!r) r = ps_model_outline(m->path, -1, &outline, dt);
+    if (r < 0) return r;
+    const uint64_t key = XXH3_64bits_withSeed(json, len, b->seed);
+    kept = name_of(b, folder, m->path, key, true);
+    if (!kept) return -ENOMEM;
+    m->random = true;
+    memcpy(m->name, shape.name, sizeof m->name);
+    *ret_bytes = ps_pack_opens(kept) ? 0 : outline->weight_bytes;
+    m->packed_folder =
+        *ret_bytes ? name_of(b, folder, m->path, key, false) : ps_concat(kept, "", "");
+    return m->packed_folder ? 0 : -ENOMEM;
+}
+
+static int fits_on_disk(const char *folder, const char *what, uint64_t need, struct ps_detail *dt)
+{
+    enum { BESIDE = 64 << 20 };
+    uint64_t free_bytes = 0;
+    int r = need ? ps_machine_disk_free(folder, &free_bytes, dt) : 0;
+    if (!need || r < 0 || need + BESIDE <= free_bytes) return r;
+    return ps_fail(dt, -PS_EBUDGET,
+                   "%s: random weights take %.2f GB, and %.2f GB are free in %s; --pack-dir says "
+                   "where else",
+                   what, (double) need / 1e9, (double) free_bytes / 1e9, folder);
+}
+
+/* Before any is made. */
+static int place_all(struct ps_bench *b, uint64_t bytes[static PS_BENCH_MODELS_MAX],
+                     struct ps_detail *dt)
+{
+    ps_auto_free char *folder = NULL;
+    const char *first = NULL;
+    uint64_t need = 0;
+    bool several = false;
+    int r = 0;
+    for (size_t i = 0; !r && i < b->n_models; i++) {
+        struct ps_bench_model *m = b->models[i];
+        bytes[i] = 0;
+        if (!ps_is_regular(m->path)) continue;
+        if (!folder) r = ps_pack_folder(b->pack_dir, &folder, dt);
+        if (!r) r = place_random(b, m, folder, &bytes[i], dt);
+        /* Two paths to one configuration share what is made. */
+        for (size_t k = 0; !r && k < i; k++)
+            if (b->models[k]->random && !strcmp(b->models[k]->packed_folder, m->packed_folder))
+                bytes[i] = 0;
+        if (r < 0 || !bytes[i]) continue;
+        several = first != NULL;
+        first = m->path;
+        need += bytes[i];
+    }
+    return r < 0 ? r : fits_on_disk(folder, several ? "all models together" : first, need, dt);
+}
+
+static int make_random(struct ps_bench *b, struct ps_bench_model *m, struct ps_detail *dt)
+{
+    struct ps_convert_opt opt = { .dtype = -1, .overwrite = b->keep };
+    ps_convert_ui(&opt, false);
+    int r = ps_pack_dummy(m->path, m->packed_folder, b->seed, &opt, dt);
+    ps_progress_end();
+    if (r < 0 || b->keep) return r;
+    m->made = ps_concat(m->packed_folder, "", "");
+    return m->made ? 0 : -ENOMEM;
+}
+
+static int open_random(struct ps_bench *b, struct ps_bench_model *m, bool there,
+                       struct ps_detail *dt)
+{
+    int r = there ? 0 : make_random(b, m, dt);
+    if (!r) r = ps_pack_open(m->packed_folder, &m->packed, dt);
+    if (!r) memcpy(m->packed->shape.name, m->name, sizeof m->packed->shape.name);
+    return r;
+}
+
+/* ---- all of them */
+
+static int open_packed(struct ps_bench *b, struct ps_bench_model *m, struct ps_detail *dt)
+{
+    struct ps_generate_args a = { .model = m->path, .engine.pack_dir = b->pack_dir };
+    struct ps_generate_model g = { 0 };
+    int r = ps_generate_open(&a, &g, dt);
+    m->packed = g.packed;
+    m->packed_folder = g.packed_folder;
+    return r;
 }
 
 /* Nothing of the weights is needed. */
@@ -21,100 +138,46 @@ static int open_to_simulate(struct ps_bench *b, struct ps_detail *dt)
 {
     b->profile = ps_calloc(1, sizeof *b->profile);
     if (!b->profile) return -ENOMEM;
-    int r = ps_hardware_read(b->hardware, b->profile, dt);
-    if (r < 0) return ps_fail_in(dt, r, "--hardware");
-    return ps_model_outline(b->model, -1, &b->packed, dt);
-}
-
-/* ---- random weights */
-
-static int fits_on_disk(const char *folder, const char *config, struct ps_detail *dt)
-{
-    enum { BESIDE = 64 << 20 };
-    ps_auto_pack struct ps_packed *m = NULL;
-    uint64_t free_bytes = 0;
-    int r = ps_model_outline(config, -1, &m, dt);
-    if (!r) r = ps_machine_disk_free(folder, &free_bytes, dt);
-    if (r < 0 || m->weight_bytes + BESIDE <= free_bytes) return r;
-    return ps_fail(dt, -PS_EBUDGET,
-                   "%s: random weights take %.2f GB, and %.2f GB are free in %s; --pack-dir says "
-                   "where else",
-                   config, (double) m->weight_bytes / 1e9, (double) free_bytes / 1e9, folder);
-}
-
-/* FOLDER/opt-30b-random-HASH: kept ones are found again; one of ours alone has our number behind it. */
-static char *name_of(const char *folder, const char *config, uint64_t key)
-{
-    const char *slash = strrchr(config, '/'), *base = slash ? slash + 1 : config;
-    const char *dot = strrchr(base, '.');
-    char name[160];
-    (void) snprintf(name, sizeof name, "/%.*s-random-%016llx",
-                    (int) (dot && dot - base < 100 ? dot - base : 80), base,
-                    (unsigned long long) key);
-    return ps_concat(folder, name, "");
-}
-
-static int make_random(struct ps_bench *b, const char *folder, const char *kept,
-                       struct ps_detail *dt)
-{
-    char own[32] = "";
-    struct ps_convert_opt opt = { .dtype = -1, .overwrite = b->keep };
-    int r = fits_on_disk(folder, b->model, dt);
+    int r = 0;
+    for (size_t i = 0; !r && i < b->n_models; i++)
+        r = ps_model_outline(b->models[i]->path, -1, &b->models[i]->packed, dt);
     if (r < 0) return r;
-    if (!b->keep) (void) snprintf(own, sizeof own, "-%ld", (long) getpid());
-    b->packed_folder = ps_concat(kept, own, "");
-    if (!b->packed_folder) return -ENOMEM;
-    ps_convert_ui(&opt, false);
-    r = ps_pack_dummy(b->model, b->packed_folder, b->seed, &opt, dt);
-    ps_progress_end();
-    if (!r && !b->keep) b->made = ps_concat(b->packed_folder, "", "");
-    return r;
+    return ps_plan_hardware(b->hardware, &b->rows[0].engine, b->profile, dt);
 }
 
-static int open_random(struct ps_bench *b, struct ps_detail *dt)
+int ps_bench_open_models(struct ps_bench *b, struct ps_detail *dt)
 {
-    ps_auto_free char *json = NULL, *folder = NULL, *kept = NULL;
-    struct ps_shape shape;
-    size_t len;
-    int r = ps_shape_load(b->model, &shape, &json, &len, dt);
-    if (!r) r = ps_shape_runs(&shape, b->model, dt);
-    if (!r) r = ps_pack_folder(b->pack_dir, &folder, dt);
-    if (r < 0) return r;
-    b->dummy = true;
-    kept = name_of(folder, b->model, XXH3_64bits_withSeed(json, len, b->seed));
-    if (!kept) return -ENOMEM;
-    if (ps_pack_opens(kept))
-        b->packed_folder = PS_TAKE(kept);
-    else
-        r = make_random(b, folder, kept, dt);
-    if (!r) r = ps_pack_open(b->packed_folder, &b->packed, dt);
-    if (!r) memcpy(b->packed->shape.name, shape.name, sizeof shape.name);
-    return r;
-}
-
-int ps_bench_open_model(struct ps_bench *b, struct ps_detail *dt)
-{
-    struct ps_generate_args a = { .model = b->model, .engine.pack_dir = b->pack_dir };
-    struct ps_generate_model m = { 0 };
+    uint64_t bytes[PS_BENCH_MODELS_MAX];
     if (b->hardware) return open_to_simulate(b, dt);
-    if (is_file(b->model)) return open_random(b, dt);
-    int r = ps_generate_open(&a, &m, dt);
-    b->packed = m.packed;
-    b->packed_folder = m.packed_folder;
+    int r = place_all(b, bytes, dt);
+    for (size_t i = 0; !r && i < b->n_models; i++) {
+        struct ps_bench_model *m = b->models[i];
+        r = m->random ? open_random(b, m, !bytes[i], dt) : open_packed(b, m, dt);
+    }
     return r;
 }
 
-void ps_bench_close_model(struct ps_bench *b)
+static void remove_made(const char *folder)
 {
     static const char *const files[] = { "/" PS_PACK_FILE, "/config.json" };
-    ps_pack_close(b->packed);
-    for (size_t i = 0; b->made && i < PS_ARRAY_LEN(files); i++) {
-        ps_auto_free char *path = ps_concat(b->made, files[i], "");
+    for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
+        ps_auto_free char *path = ps_concat(folder, files[i], "");
         if (path) (void) unlink(path);
     }
-    if (b->made && rmdir(b->made) < 0)
+    if (rmdir(folder) < 0)
         ps_say_warning(NULL, "random weights could not be removed from --pack-dir");
-    free(b->made);
-    free(b->packed_folder);
+}
+
+void ps_bench_close_models(struct ps_bench *b)
+{
+    for (size_t i = 0; i < b->n_models; i++) {
+        struct ps_bench_model *m = b->models[i];
+        ps_pack_close(m->packed);
+        if (m->made) remove_made(m->made);
+        free(m->made);
+        free(m->packed_folder);
+        free(m->path);
+        free(m);
+    }
     free(b->profile);
 }

@@ -20,13 +20,20 @@ enum key {
     K_NO_CONTINUOUS,
     K_LOG,
     K_KEEP,
+    K_JOB,
 };
 
 static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "What is run (several values with commas: a row for each):", 1 },
-    { "prompt-len", K_PROMPT, "N,...", 0, "tokens of a prompt (default 512)", 1 },
-    { "gen-len", K_GEN, "N,...", 0, "tokens to generate (default 32)", 1 },
-    { "requests", K_REQUESTS, "N", 0, "requests (default: enough to fill the block twice)", 1 },
+    { "prompt-len", K_PROMPT, "N|N-M,...", 0,
+      "tokens of a prompt; 64-512: each request's own, drawn from that range (default 512)", 1 },
+    { "gen-len", K_GEN, "N|N-M,...", 0, "tokens to generate, in the same way (default 32)", 1 },
+    { "job", K_JOB, "FILE", 0,
+      "as long as this file's requests are, which generate would take; --gen-len N for lines that "
+      "do not say",
+      1 },
+    { "requests", K_REQUESTS, "N", 0,
+      "requests (default: those of --job, else enough to fill the block twice)", 1 },
     { "suite", K_SUITE, "FILE", 0,
       "rows from a file (configs/bench/*.json) instead; options hold for what a row leaves open",
       1 },
@@ -69,7 +76,7 @@ struct parsed {
     struct ps_bench_row base;
     struct list list[PS_ARRAY_LEN(varied)];
     size_t n_lists;
-    uint32_t prompt[LIST_MAX], gen[LIST_MAX];
+    struct ps_bench_len prompt[LIST_MAX], gen[LIST_MAX];
     size_t n_prompt, n_gen;
 };
 
@@ -142,16 +149,18 @@ static void take_lists(struct parsed *p, int *argc, char **argv)
     argv[to] = NULL;
 }
 
-static void lengths(struct argp_state *st, const char *option, const char *arg, uint32_t *ret,
-                    size_t *ret_n)
+static void lengths(struct argp_state *st, const char *option, const char *arg,
+                    struct ps_bench_len *ret, size_t *ret_n)
 {
     struct list l = { 0 };
     ps_auto_free char *text = ps_concat(arg, "", "");
     bool ok = text && split(text, &l);
-    for (size_t i = 0; ok && i < l.n; i++) ok = ps_opt_u32(l.value[i], 1, &ret[i]);
+    for (size_t i = 0; ok && i < l.n; i++) ok = ps_bench_len_parse(l.value[i], &ret[i]);
     if (!ok)
-        argp_error(st, "--%s %s: whole numbers of 1 or more, as 32,512, were expected", option,
-                   arg);
+        argp_error(st,
+                   "--%s %s: whole numbers of 1 or more, as 32,512, or ranges of them, as 64-512, "
+                   "were expected",
+                   option, arg);
     *ret_n = l.n;
 }
 
@@ -182,6 +191,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case K_LOG: b->log = arg; return 0;
     case K_PROMPT: lengths(st, "prompt-len", arg, p->prompt, &p->n_prompt); return 0;
     case K_GEN: lengths(st, "gen-len", arg, p->gen, &p->n_gen); return 0;
+    case K_JOB: p->base.job = arg; return 0;
     case K_REQUESTS: p->base.requests = count(st, "requests", arg, UINT32_MAX); return 0;
     case K_SUITE: b->suite_path = arg; return 0;
     case K_REPEATS:
@@ -205,9 +215,14 @@ static error_t parse(int key, char *arg, struct argp_state *st)
         if (!b->model && !b->suite_path)
             argp_error(st, "a MODEL (a folder, or a configuration as configs/models/*.json) or "
                            "--suite is expected");
-        if (b->suite_path && (p->n_prompt || p->n_gen || several(p)))
+        if (b->suite_path && (p->n_prompt || p->n_gen || p->base.job || several(p)))
             argp_error(st, "--suite: its rows have their own lengths, and options with several "
                            "values are for benches without one");
+        if (p->base.job && p->n_prompt)
+            argp_error(st, "--prompt-len: --job says how long the prompts are");
+        for (size_t i = 0; p->base.job && i < p->n_gen; i++)
+            if (p->gen[i].least != p->gen[i].most)
+                argp_error(st, "--gen-len: with --job, one number for lines that do not say");
         if (b->hardware && b->project)
             argp_error(st, "--project: a simulation (--hardware) is quick enough as a whole");
         return 0;
@@ -326,8 +341,9 @@ void ps_bench_parse(int argc, char **argv, struct ps_bench *ret)
         if (r < 0) exit(ps_say_error(r, &dt));
         return;
     }
-    if (!p.n_prompt) p.prompt[p.n_prompt++] = 512;
-    if (!p.n_gen) p.gen[p.n_gen++] = 32;
+    if (!p.n_prompt) p.prompt[p.n_prompt++] = (struct ps_bench_len) { 512, 512 };
+    if (!p.n_gen) p.gen[p.n_gen++] = (struct ps_bench_len) { 32, 32 };
+    if (!(p.base.model = ps_bench_model(ret, ret->model))) no_row();
     policy_first(&p);
     rows_of(&p);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A suite: { "name", "source", "notes", "model": a path from the suite's folder, "options", "schedule", "rows": [ row... ] }; a row:
- * { "name", "prompt_len", "gen_len", "requests", "options", "schedule", "published", "notes" }. "options" are those of generate by
- * their names, "schedule" a list of no-overlap, barrier, no-continuous; the suite's own come before the row's. */
+ * { "name", "model", "prompt_len", "gen_len", "job": a path, "requests", "options", "schedule", "published", "notes" }. "options" are those
+ * of generate by their names, "schedule" a list of no-overlap, barrier, no-continuous; the suite's own come before the row's. */
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_json.h"
 #include "engine/cli/bench.h"
@@ -131,48 +131,108 @@ static int published(const struct place *p, json_t *row)
     return r;
 }
 
-static int add_row(struct ps_bench *b, const struct place *p, const struct ps_bench_row *base,
-                   json_t *o)
+/* 512, or "64-512". */
+static int len(const struct place *p, json_t *o, const char *field, struct ps_bench_len *ret)
 {
-    static const char *const fields[] = { "name",      "prompt_len", "gen_len",
-                                          "requests",  "options",    "schedule",
-                                          "published", "notes",      NULL };
-    struct ps_bench_row row = *base;
+    json_t *v = json_object_get(o, field);
+    uint64_t n = 0;
+    int r = 0;
+    if (json_is_string(v)) {
+        if (ps_bench_len_parse(json_string_value(v), ret)) return 0;
+        return wrong(p, field,
+                     "a whole number of 1 or more, or a range as \"64-512\", was expected");
+    }
+    r = whole(p, o, field, UINT32_MAX / 2, &n);
+    if (!r && n) *ret = (struct ps_bench_len) { (uint32_t) n, (uint32_t) n };
+    return r;
+}
+
+/* A path from the suite's folder; NULL if the field is not there. */
+static int path(const struct place *p, json_t *o, const char *field, char **ret)
+{
     const char *name = NULL;
-    uint64_t prompt = 0, gen = 0;
+    ps_auto_free char *folder = NULL;
+    int r = text(p, o, field, &name);
+    *ret = NULL;
+    if (r < 0 || !name) return r;
+    if (!*name) return wrong(p, field, "a path was expected");
+    if (*name != '/' && (r = ps_folder_of(p->file, &folder)) < 0) return r;
+    *ret = *name == '/' ? ps_concat(name, "", "") : ps_concat(folder, "/", name);
+    return *ret ? 0 : -ENOMEM;
+}
+
+static int row_lengths(const struct place *p, json_t *o, struct ps_bench_row *row)
+{
+    int r = len(p, o, "prompt_len", &row->prompt);
+    if (!r) r = len(p, o, "gen_len", &row->gen);
+    if (!r) r = whole(p, o, "requests", UINT32_MAX, &row->requests);
+    if (!r) r = path(p, o, "job", &row->own_job);
+    if (r < 0) return r;
+    row->job = row->own_job;
+    if (row->job && row->prompt.most)
+        return wrong(p, "prompt_len", "the job says how long prompts are");
+    if (row->job && row->gen.least != row->gen.most)
+        return wrong(p, "gen_len", "with a job, one number for lines that do not say was expected");
+    if (!row->job && !row->prompt.most) return wrong(p, "prompt_len", "is missing");
+    if (!row->job && !row->gen.most) return wrong(p, "gen_len", "is missing");
+    if (!row->gen.most) row->gen = (struct ps_bench_len) { 32, 32 };
+    return 0;
+}
+
+/* One that is named there; else *ret stays. */
+static int find_model(struct ps_bench *b, const struct place *p, json_t *o,
+                      struct ps_bench_model **ret)
+{
+    ps_auto_free char *name = NULL;
+    int r = path(p, o, "model", &name);
+    if (r < 0 || !name) return r;
+    struct ps_bench_model *m = ps_bench_model(b, name);
+    if (!m) return wrong(p, "model", "too many models");
+    *ret = m;
+    return 0;
+}
+
+static int read_row(struct ps_bench *b, const struct place *p, json_t *o, struct ps_bench_row *ret)
+{
+    static const char *const fields[] = { "name",      "model",    "prompt_len", "gen_len",
+                                          "job",       "requests", "options",    "schedule",
+                                          "published", "notes",    NULL };
+    const char *name = NULL;
     if (!json_is_object(o)) return wrong(p, "", "an object was expected");
     int r = known_fields(p, o, fields);
     if (!r) r = text(p, o, "name", &name);
-    if (!r && (!name || !*name || strlen(name) >= sizeof row.name))
+    if (!r && (!name || !*name || strlen(name) >= sizeof ret->name))
         r = wrong(p, "name", "a text of 1 to 95 bytes was expected");
-    if (!r) r = whole(p, o, "prompt_len", UINT32_MAX / 2, &prompt);
-    if (!r) r = whole(p, o, "gen_len", UINT32_MAX / 2, &gen);
-    if (!r) r = whole(p, o, "requests", UINT32_MAX, &row.requests);
-    if (!r && !prompt) r = wrong(p, "prompt_len", "is missing");
-    if (!r && !gen) r = wrong(p, "gen_len", "is missing");
-    if (!r) r = set_options(p, o, &row.engine);
-    if (!r) r = set_schedule(p, o, &row.how);
+    if (!r) r = find_model(b, p, o, &ret->model);
+    if (!r && !ret->model)
+        r = wrong(p, "model", "is missing, and neither the suite nor MODEL says it");
+    if (!r) r = row_lengths(p, o, ret);
+    if (!r) r = set_options(p, o, &ret->engine);
+    if (!r) r = set_schedule(p, o, &ret->how);
     if (!r) r = published(p, o);
     if (r < 0) return r;
-    (void) snprintf(row.name, sizeof row.name, "%s", name);
-    row.prompt = (uint32_t) prompt;
-    row.gen = (uint32_t) gen;
-    row.spec = o;
-    return ps_bench_add(b, &row) ? 0 : wrong(p, "", "too many rows");
+    (void) snprintf(ret->name, sizeof ret->name, "%s", name);
+    ret->spec = o;
+    return 0;
 }
 
-/* The model's path is from the suite's folder. */
-static int find_model(struct ps_bench *b, const struct place *p)
+static int add_row(struct ps_bench *b, const struct place *p, const struct ps_bench_row *base,
+                   json_t *o)
 {
-    const char *model = NULL;
-    ps_auto_free char *folder = NULL;
-    int r = text(p, b->suite, "model", &model);
-    if (r < 0 || b->model) return r;
-    if (!model) return wrong(p, "model", "is missing, and no MODEL is given");
-    if (*model != '/' && (r = ps_folder_of(b->suite_path, &folder)) < 0) return r;
-    b->suite_model = *model == '/' ? ps_concat(model, "", "") : ps_concat(folder, "/", model);
-    b->model = b->suite_model;
-    return b->model ? 0 : -ENOMEM;
+    struct ps_bench_row row = *base;
+    int r = read_row(b, p, o, &row);
+    if (!r && !ps_bench_add(b, &row)) r = wrong(p, "", "too many rows");
+    if (r < 0) free(row.own_job);
+    return r;
+}
+
+/* MODEL stands in for the suite's. */
+static int default_model(struct ps_bench *b, const struct place *p, struct ps_bench_model **ret)
+{
+    const char *ignored = NULL;
+    if (!b->model) return find_model(b, p, b->suite, ret);
+    *ret = ps_bench_model(b, b->model);
+    return *ret ? text(p, b->suite, "model", &ignored) : -ENOMEM;
 }
 
 static int rows(struct ps_bench *b, struct place *p, const struct ps_bench_row *base)
@@ -205,7 +265,7 @@ int ps_bench_suite(struct ps_bench *b, const struct ps_bench_row *base, struct p
     r = known_fields(&p, b->suite, fields);
     if (!r) r = text(&p, b->suite, "name", &ignored);
     if (!r) r = text(&p, b->suite, "source", &ignored);
-    if (!r) r = find_model(b, &p);
+    if (!r) r = default_model(b, &p, &own.model);
     if (!r) r = set_options(&p, b->suite, &own.engine);
     if (!r) r = set_schedule(&p, b->suite, &own.how);
     return r < 0 ? r : rows(b, &p, &own);

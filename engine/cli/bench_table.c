@@ -7,11 +7,28 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLS = 12, CELL = 112 };
-static const char *const heads[COLS] = { "row",      "tokens",     "requests",
-                                         "block",    "prefill /s", "decode /s",
-                                         "tokens/s", "of first",   "GPU / host / disk, GiB",
-                                         "limit",    "of floor",   "published" };
+enum col {
+    ROW,
+    MODEL, /* where there are several */
+    TOKENS,
+    REQUESTS,
+    BLOCK,
+    PREFILL,
+    DECODE,
+    TOTAL,
+    OF_FIRST,
+    MEMORY,
+    LIMIT,
+    OF_FLOOR,
+    PUBLISHED, /* of suites that have it */
+    COLS
+};
+enum { CELL = 112 };
+static const char *const heads[COLS] = {
+    "row",        "model",     "tokens",   "requests", "block",
+    "prefill /s", "decode /s", "tokens/s", "of first", "GPU / host / disk, GiB",
+    "limit",      "of floor",  "published"
+};
 
 struct line {
     char cell[COLS][CELL];
@@ -61,52 +78,59 @@ static void measured(const struct ps_bench *b, const struct ps_bench_row *row, s
     const size_t at = offsetof(struct ps_bench_rates, total);
     const struct ps_bench_spread all = ps_bench_spread(row, at),
                                  first = ps_bench_spread(ps_bench_first(b, row), at);
-    rate(l->cell[4], ps_bench_spread(row, offsetof(struct ps_bench_rates, prefill)).median);
-    rate(l->cell[5], ps_bench_spread(row, offsetof(struct ps_bench_rates, decode)).median);
-    total(l->cell[6], &all, row->n_runs > 1);
+    rate(l->cell[PREFILL], ps_bench_spread(row, offsetof(struct ps_bench_rates, prefill)).median);
+    rate(l->cell[DECODE], ps_bench_spread(row, offsetof(struct ps_bench_rates, decode)).median);
+    total(l->cell[TOTAL], &all, row->n_runs > 1);
     if (isfinite(first.median))
-        (void) snprintf(l->cell[7], CELL, "%.2f x", all.median / first.median);
-    memory(l->cell[8], row, r);
+        (void) snprintf(l->cell[OF_FIRST], CELL, "%.2f x", all.median / first.median);
+    memory(l->cell[MEMORY], row, r);
     if (!limit.link) return;
-    (void) snprintf(l->cell[9], CELL, "%s", limit.link);
-    (void) snprintf(l->cell[10], CELL, "%.0f %%", 100 * ps_bench_share(limit, r));
+    (void) snprintf(l->cell[LIMIT], CELL, "%s", limit.link);
+    (void) snprintf(l->cell[OF_FLOOR], CELL, "%.0f %%", 100 * ps_bench_share(limit, r));
 }
 
 static void fill(const struct ps_bench *b, const struct ps_bench_row *row, struct line *l)
 {
+    char prompt[PS_BENCH_LEN_TEXT], gen[PS_BENCH_LEN_TEXT];
     for (int i = 0; i < COLS; i++) (void) snprintf(l->cell[i], CELL, "-");
-    (void) snprintf(l->cell[0], CELL, "%s", row->name);
-    (void) snprintf(l->cell[1], CELL, "%" PRIu32 " + %" PRIu32, row->prompt, row->gen);
-    if (row->requests) (void) snprintf(l->cell[2], CELL, "%" PRIu64, row->requests);
+    (void) snprintf(l->cell[ROW], CELL, "%s", row->name);
+    (void) snprintf(l->cell[MODEL], CELL, "%s", row->model->packed->shape.name);
+    (void) snprintf(l->cell[TOKENS], CELL, "%s + %s", ps_bench_len_text(row->prompt, prompt),
+                    ps_bench_len_text(row->gen, gen));
+    if (row->requests) (void) snprintf(l->cell[REQUESTS], CELL, "%" PRIu64, row->requests);
     if (row->planned)
-        (void) snprintf(l->cell[3], CELL, "%" PRIu32 " x %" PRIu32, row->plan.slots,
+        (void) snprintf(l->cell[BLOCK], CELL, "%" PRIu32 " x %" PRIu32, row->plan.slots,
                         row->plan.micro_batches);
     const json_t *published = json_object_get(row->spec, "published");
-    if (published) rate(l->cell[11], json_number_value(json_object_get(published, "tokens_per_s")));
+    if (published)
+        rate(l->cell[PUBLISHED], json_number_value(json_object_get(published, "tokens_per_s")));
     if (ps_bench_middle(row))
         measured(b, row, l);
     else
-        (void) snprintf(l->cell[6], CELL, row->err ? "failed" : "not run");
+        (void) snprintf(l->cell[TOTAL], CELL, row->err ? "failed" : "not run");
 }
 
-/* The last column is for suites that have it. */
-static int columns(const struct ps_bench *b)
+static bool has_published(const struct ps_bench *b)
 {
     for (size_t i = 0; i < b->n_rows; i++)
-        if (json_object_get(b->rows[i].spec, "published")) return COLS;
-    return COLS - 1;
+        if (json_object_get(b->rows[i].spec, "published")) return true;
+    return false;
 }
 
-static void print(const struct line *l, const size_t *width, int cols)
+/* A width of 0: the column is left out. */
+static void print(const struct line *l, const size_t *width)
 {
-    for (int i = 0; i < cols; i++)
-        (void) printf("| %*s ", (int) (i ? width[i] : 0) - (i ? 0 : (int) width[i]), l->cell[i]);
+    for (int i = 0; i < COLS; i++)
+        if (width[i])
+            (void) printf("| %*s ", (int) (i ? width[i] : 0) - (i ? 0 : (int) width[i]),
+                          l->cell[i]);
     (void) printf("|\n");
 }
 
-static void rule(const size_t *width, int cols)
+static void rule(const size_t *width)
 {
-    for (int i = 0; i < cols; i++) {
+    for (int i = 0; i < COLS; i++) {
+        if (!width[i]) continue;
         (void) printf("| ");
         for (size_t k = 0; k < width[i]; k++) (void) putchar('-');
         (void) putchar(' ');
@@ -117,7 +141,9 @@ static void rule(const size_t *width, int cols)
 static void head(const struct ps_bench *b)
 {
     const char *source = json_string_value(json_object_get(b->suite, "source"));
-    (void) printf("%s%s, ", b->packed->shape.name, b->dummy ? " (random weights)" : "");
+    for (size_t i = 0; i < b->n_models; i++)
+        (void) printf("%s%s, ", b->models[i]->packed->shape.name,
+                      b->models[i]->random ? " (random weights)" : "");
     if (b->profile)
         (void) printf("%s. Simulated on that machine, not run; memory is what the plans take.\n",
                       b->profile->name);
@@ -146,7 +172,6 @@ static void notes(const struct ps_bench *b)
 int ps_bench_table(const struct ps_bench *b)
 {
     ps_auto_free struct line *lines = ps_calloc(b->n_rows + 1, sizeof *lines);
-    const int cols = columns(b);
     size_t width[COLS] = { 0 };
     if (!lines) return -ENOMEM;
     for (int i = 0; i < COLS; i++) (void) snprintf(lines[0].cell[i], CELL, "%s", heads[i]);
@@ -154,10 +179,12 @@ int ps_bench_table(const struct ps_bench *b)
     for (size_t k = 0; k <= b->n_rows; k++)
         for (int i = 0; i < COLS; i++)
             if (strlen(lines[k].cell[i]) > width[i]) width[i] = strlen(lines[k].cell[i]);
+    if (b->n_models < 2) width[MODEL] = 0;
+    if (!has_published(b)) width[PUBLISHED] = 0;
     head(b);
-    print(&lines[0], width, cols);
-    rule(width, cols);
-    for (size_t k = 0; k < b->n_rows; k++) print(&lines[k + 1], width, cols);
+    print(&lines[0], width);
+    rule(width);
+    for (size_t k = 0; k < b->n_rows; k++) print(&lines[k + 1], width);
     notes(b);
     return ferror(stdout) ? -EIO : 0;
 }

@@ -93,6 +93,34 @@ static json_t *spread(const struct ps_bench_row *row, size_t offset)
                      num(s.most));
 }
 
+static json_t *model(const struct ps_bench_model *m)
+{
+    return json_pack("{s:o, s:o, s:s, s:b}", "name", text(m->packed->shape.name), "bytes",
+                     u64(m->packed->weight_bytes), "dtype", ps_dtype_name(m->packed->dtype),
+                     "random_weights", m->random);
+}
+
+/* Tokens of each request; null where they differ. */
+static json_t *each(const struct ps_bench_row *row, struct ps_bench_len l)
+{
+    return row->job || l.least != l.most ? json_null() : u64(l.most);
+}
+
+static json_t *range(struct ps_bench_len l)
+{
+    return json_pack("[o, o]", u64(l.least), u64(l.most));
+}
+
+/* Of requests that are not all alike. */
+static json_t *mix(const struct ps_bench_row *row)
+{
+    const bool known = !row->job || row->planned;
+    if (!ps_bench_mixed(row)) return json_null();
+    return json_pack("{s:o, s:o, s:o}", "job", text(row->job), "prompt_len",
+                     known ? range(row->prompt) : json_null(), "gen_len",
+                     known ? range(row->gen) : json_null());
+}
+
 static json_t *row_json(const struct ps_bench *b, const struct ps_bench_row *row)
 {
     const size_t at = offsetof(struct ps_bench_rates, total);
@@ -101,8 +129,10 @@ static json_t *row_json(const struct ps_bench *b, const struct ps_bench_row *row
     bool complete = row->n_runs == b->repeats;
     for (unsigned i = 0; i < row->n_runs; i++) complete = complete && row->run[i].complete;
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "name",
-        row->name, "prompt_len", u64(row->prompt), "gen_len", u64(row->gen), "requests",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, "
+        "s:o}",
+        "name", row->name, "model", text(row->model->packed->shape.name), "prompt_len",
+        each(row, row->prompt), "gen_len", each(row, row->gen), "lengths", mix(row), "requests",
         u64(row->requests), "kv_policy", row->engine.plan.kv_config.policy, "schedule",
         schedule(&row->how), "plan", plan(row), "prefill_per_s",
         spread(row, offsetof(struct ps_bench_rates, prefill)), "decode_per_s",
@@ -133,13 +163,12 @@ static json_t *all(const struct ps_bench *b, bool complete)
     for (size_t i = 0; list && i < b->n_rows; i++)
         (void) json_array_append_new(list, row_json(b, &b->rows[i]));
     return json_pack(
-        "{s:s, s:o, s:{s:s, s:o, s:s, s:b}, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "version",
-        PS_VERSION, "machine", machine(b), "model", "name", b->packed->shape.name, "bytes",
-        u64(b->packed->weight_bytes), "dtype", ps_dtype_name(b->packed->dtype), "random_weights",
-        b->dummy, "suite", text(b->suite_path), "source",
-        text(json_string_value(json_object_get(b->suite, "source"))), "hardware",
-        text(b->profile ? b->profile->name : NULL), "repeats", u64(b->repeats), "simulated",
-        b->profile != NULL, "projected", b->project > 0, "complete", complete, "rows", list);
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "version", PS_VERSION, "machine",
+        machine(b), "model", b->n_models == 1 ? model(b->models[0]) : json_null(), "suite",
+        text(b->suite_path), "source", text(json_string_value(json_object_get(b->suite, "source"))),
+        "hardware", text(b->profile ? b->profile->name : NULL), "repeats", u64(b->repeats),
+        "simulated", b->profile != NULL, "projected", b->project > 0, "complete", complete, "rows",
+        list);
 }
 
 /* ---- FlexGen's lines */
@@ -147,25 +176,27 @@ static json_t *all(const struct ps_bench *b, bool complete)
 static void log_row(FILE *f, const struct ps_bench *b, const struct ps_bench_row *row)
 {
     const struct ps_bench_run *r = ps_bench_middle(row);
-    const struct ps_shape *s = &b->packed->shape;
-    const double gb = 0x1p30, tokens = row->prompt + row->gen;
+    const struct ps_packed *m = row->model->packed;
+    const struct ps_shape *s = &m->shape;
+    const double gb = 0x1p30, tokens = row->req.job.longest_total;
     double block = (double) row->plan.slots * row->plan.micro_batches;
     if (!r) return;
     if (block > (double) row->requests) block = (double) row->requests;
     const struct ps_bench_rates v = ps_bench_rates(r);
-    const double cache = block * s->layers *
-                         (double) ps_slab_kv_bytes(s->kv_heads, s->head_dim,
-                                                   row->req.kv_config.type, row->prompt + row->gen);
+    const double cache =
+        block * s->layers *
+        (double) ps_slab_kv_bytes(s->kv_heads, s->head_dim, row->req.kv_config.type,
+                                  row->req.job.longest_total);
     (void) fprintf(f,
                    "model size: %.3f GB\tcache size: %.3f GB\thidden size (p): %.3f GB\n"
                    "peak gpu mem: %.3f GB\tprojected: %s\n"
                    "prefill latency: %.3f s\tprefill throughput: %.3f token/s\n"
                    "decode latency: %.3f s\tdecode throughput: %.3f token/s\n"
                    "total latency: %.3f s\ttotal throughput: %.3f token/s\n",
-                   (double) b->packed->weight_bytes / gb, cache / gb,
-                   block * tokens * s->hidden * 2 / gb, (double) row->plan.gpu_bytes / gb,
-                   r->projected || b->profile ? "True" : "False", r->prefill_s, v.prefill,
-                   r->decode_s, isfinite(v.decode) ? v.decode : 0, ps_bench_seconds(r), v.total);
+                   (double) m->weight_bytes / gb, cache / gb, block * tokens * s->hidden * 2 / gb,
+                   (double) row->plan.gpu_bytes / gb, r->projected || b->profile ? "True" : "False",
+                   r->prefill_s, v.prefill, r->decode_s, isfinite(v.decode) ? v.decode : 0,
+                   ps_bench_seconds(r), v.total);
 }
 
 /* ---- files */

@@ -21,14 +21,31 @@ static int check_places(const struct ps_bench *b, struct ps_detail *dt)
     return r;
 }
 
+/* What would be known only when models were made and rows run. */
+static int check_rows(const struct ps_bench *b, struct ps_detail *dt)
+{
+    for (size_t i = 0; i < b->n_rows; i++) {
+        const struct ps_bench_row *row = &b->rows[i];
+        if (b->project && ps_bench_mixed(row))
+            return ps_fail(dt, -PS_EUSAGE, "--project: %s: its requests are not all alike",
+                           row->name);
+        if (row->job && !ps_is_regular(row->job))
+            return ps_fail(dt, -ENOENT, "%s: job %s: a regular file of requests was expected",
+                           row->name, row->job);
+    }
+    return 0;
+}
+
 static void tell(const struct ps_bench *b, const struct ps_bench_row *row, unsigned round)
 {
+    char prompt[PS_BENCH_LEN_TEXT], gen[PS_BENCH_LEN_TEXT];
     if (b->profile && !row->err) return;
     if (row->err)
         ps_say("%s: %s", row->name, row->dt.text);
     else if (row->run[row->n_runs - 1].complete)
-        ps_say("%s, %u + %u tokens, round %u of %u: %.2f tokens/s", row->name, row->prompt,
-               row->gen, round + 1, b->repeats, ps_bench_rates(&row->run[row->n_runs - 1]).total);
+        ps_say("%s, %s + %s tokens, round %u of %u: %.2f tokens/s", row->name,
+               ps_bench_len_text(row->prompt, prompt), ps_bench_len_text(row->gen, gen), round + 1,
+               b->repeats, ps_bench_rates(&row->run[row->n_runs - 1]).total);
 }
 
 /* In turn, so that a slow minute hits all alike. 1: a signal came. */
@@ -67,7 +84,8 @@ static int bench(struct ps_bench *b)
 {
     struct ps_detail dt = { "" };
     int r = check_places(b, &dt);
-    if (!r) r = ps_bench_open_model(b, &dt);
+    if (!r) r = check_rows(b, &dt);
+    if (!r) r = ps_bench_open_models(b, &dt);
     if (r < 0) return ps_say_error(r, &dt);
     const bool stopped = rounds(b) > 0;
     r = ps_bench_table(b);
@@ -88,8 +106,7 @@ int ps_cmd_bench(int argc, char **argv)
     int rc = bench(&b);
     for (size_t i = 0; i < b.n_rows; i++) ps_bench_row_done(&b.rows[i]);
     free(b.rows);
-    ps_bench_close_model(&b);
+    ps_bench_close_models(&b);
     json_decref(b.suite);
-    free(b.suite_model);
     return rc;
 }

@@ -4,6 +4,7 @@
 #ifndef PS_CLI_PLAN_H
 #define PS_CLI_PLAN_H
 #include "engine/cli/engine_options.h"
+#include "engine/job/request.h"
 #include "engine/search/more.h"
 
 /* What is planned for: a job on a machine under some options. Each of a sweep's points has one of its own. */
@@ -17,12 +18,30 @@ struct ps_point {
     struct ps_job_stats stats;
     struct ps_lengths lengths;
 };
-/* A profile's file, or "this": what `penstock probe` found here. */
+/* A profile's file, or "this": what was probed of this machine, else a quick probe. */
+int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struct ps_profile *ret,
+                     struct ps_detail *dt) ps_must_check;
+/* The same without a probe: -PS_EUSAGE if this machine was not probed. */
 int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail *dt) ps_must_check;
 /* What a plan needs of a model: a packed one, or, from a config (or a Hugging Face folder's), what it would be if it were packed, without a file
  * behind it. dtype: of its weights, or -1: the config's. */
 int ps_model_outline(const char *model, int dtype, struct ps_packed **ret,
                      struct ps_detail *dt) ps_must_check;
+/* A file of requests, as generate takes them. */
+struct ps_job_file {
+    const char *path;
+    bool text;
+    uint64_t limit;            /* requests at most */
+    struct ps_params defaults; /* of lines that do not say */
+};
+/* How long its requests are; without tokenizer files beside MODEL only prompts of token ids count. What is in error is told and left out.
+ * The caller releases *ret by ps_lengths_done(). */
+int ps_job_file_read(const struct ps_job_file *f, const char *model, const struct ps_packed *m,
+                     struct ps_job_stats *ret_stats, struct ps_lengths *ret,
+                     struct ps_detail *dt) ps_must_check;
+/* A job of n requests that are all alike. */
+void ps_job_alike(uint64_t n, uint32_t prompt, uint32_t gen, struct ps_job_stats *ret_stats,
+                  struct ps_lengths *ret);
 /* Sets an option of plan or a field of the profile by its name: 0, -PS_EUSAGE with what was expected, -ENOENT if there is none of that name. */
 int ps_point_set(struct ps_point *p, const char *name, char *value,
                  struct ps_detail *dt) ps_must_check;

@@ -84,13 +84,13 @@ static void job_value(struct argp_state *st, int key, char *arg, struct ps_plan_
     uint32_t u = 0;
     switch (key) {
     case K_HARDWARE: a->hardware = arg; break;
-    case K_JOB: a->job = arg; break;
-    case K_TEXT: a->text = true; break;
+    case K_JOB: a->job.path = arg; break;
+    case K_TEXT: a->job.text = true; break;
     case K_LIMIT:
-        if (!ps_opt_u64(arg, UINT64_MAX - 1, &a->limit)) bad(st, key, arg, "a whole number");
+        if (!ps_opt_u64(arg, UINT64_MAX - 1, &a->job.limit)) bad(st, key, arg, "a whole number");
         break;
     case K_MAX_TOKENS:
-        if (!ps_opt_u32(arg, 0, &a->defaults.max_tokens)) bad(st, key, arg, "a whole number");
+        if (!ps_opt_u32(arg, 0, &a->job.defaults.max_tokens)) bad(st, key, arg, "a whole number");
         break;
     case K_DTYPE: a->dtype = dtypes[CHOICE("f16", "bf16", "f32")]; break;
     default:
@@ -104,9 +104,9 @@ static void job_value(struct argp_state *st, int key, char *arg, struct ps_plan_
 static void check(struct argp_state *st, const struct ps_plan_args *a)
 {
     if (!a->model) argp_error(st, "MODEL is expected");
-    if (!a->job && a->of_job)
+    if (!a->job.path && a->of_job)
         argp_error(st, "--%s says how to read --job, which is not given", a->of_job);
-    if (a->job && a->described)
+    if (a->job.path && a->described)
         argp_error(st, "--%s: --job says how long the requests are", a->described);
     if (a->output && !a->n_sweep) argp_error(st, "-o: only a sweep's table goes to a file");
     if (a->format && !a->n_sweep) argp_error(st, "--format: only a sweep's table has one");
@@ -175,8 +175,9 @@ void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret)
         ps_engine_help,
         NULL
     };
-    *ret = (struct ps_plan_args) { .hardware = "this", .dtype = -1, .top = 5, .limit = UINT64_MAX };
-    ret->defaults = (struct ps_params) { .max_tokens = 16, .top_p = 1, .logprobs = -1 };
+    *ret = (struct ps_plan_args) { .hardware = "this", .dtype = -1, .top = 5 };
+    ret->job.limit = UINT64_MAX;
+    ret->job.defaults = (struct ps_params) { .max_tokens = 16, .top_p = 1, .logprobs = -1 };
     ps_engine_args_init(&ret->point.engine);
     ret->point.prompt_len = 512;
     ret->point.gen_len = 32;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine that is planned for: a file, or this one. */
 #include "engine/cli/generate.h"
-#include "engine/cli/plan_args.h"
+#include "engine/cli/plan.h"
 #include "offload/probe_machine.h"
 #include <string.h>
 
@@ -52,6 +52,15 @@ static int quick_probe(const struct ps_engine_args *e, const struct ps_cuda_api 
            "(`penstock probe` makes one that is kept)");
     int r = ps_probe_machine(&cfg, &text, dt);
     return r < 0 ? r : ps_profile_parse(text, strlen(text), "the quick probe", ret, dt);
+}
+
+int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail *dt)
+{
+    struct ps_cuda_info info;
+    struct ps_detail why = { "" };
+    if (strcmp(name, "this") != 0) return ps_profile_read(name, ret, dt);
+    if (ps_profile_of_this(ps_gpu_usable(&info, &why) ? info.name : "", ret)) return 0;
+    return ps_fail(dt, -PS_EUSAGE, "this machine was not probed; `penstock probe` does it");
 }
 
 int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struct ps_profile *ret,

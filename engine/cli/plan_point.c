@@ -7,14 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail *dt)
-{
-    if (strcmp(name, "this") != 0) return ps_profile_read(name, ret, dt);
-    ps_auto_free char *path = NULL;
-    int r = ps_profile_default_path(&path, dt);
-    return r < 0 ? r : ps_profile_read(path, ret, dt);
-}
-
 static int packed_outline(const char *model, int dtype, struct ps_packed **ret,
                           struct ps_detail *dt)
 {
@@ -93,17 +85,16 @@ int ps_point_set(struct ps_point *p, const char *name, char *value, struct ps_de
     return r == -ENOENT ? ps_profile_set(&p->profile, name, value, dt) : r;
 }
 
-static void described_job(struct ps_point *p)
+void ps_job_alike(uint64_t n, uint32_t prompt, uint32_t gen, struct ps_job_stats *ret_stats,
+                  struct ps_lengths *ret)
 {
-    p->stats = (struct ps_job_stats) { .requests = p->requests,
-                                       .prompt_tokens = p->requests * p->prompt_len,
-                                       .max_new_tokens = p->requests * p->gen_len,
-                                       .longest_prompt = p->prompt_len,
-                                       .longest_total = p->prompt_len + p->gen_len,
-                                       .most_banned = 1 };
-    p->lengths = (struct ps_lengths) { .n = p->requests,
-                                       .each_prompt = p->prompt_len,
-                                       .each_gen = p->gen_len };
+    *ret_stats = (struct ps_job_stats) { .requests = n,
+                                         .prompt_tokens = n * prompt,
+                                         .max_new_tokens = n * gen,
+                                         .longest_prompt = prompt,
+                                         .longest_total = prompt + gen,
+                                         .most_banned = 1 };
+    *ret = (struct ps_lengths) { .n = n, .each_prompt = prompt, .each_gen = gen };
 }
 
 /* What generate would take by default on a machine of which nothing else is in use. */
@@ -124,7 +115,7 @@ static void default_memory(struct ps_point *p)
 int ps_point_complete(struct ps_point *p, const struct ps_packed *m, struct ps_detail *dt)
 {
     struct ps_plan_req *q = &p->engine.plan;
-    if (!p->lengths.n) described_job(p);
+    if (!p->lengths.n) ps_job_alike(p->requests, p->prompt_len, p->gen_len, &p->stats, &p->lengths);
     if (p->stats.longest_total > m->shape.positions)
         return ps_fail(dt, -PS_EUSAGE,
                        "--prompt-len %u and --gen-len %u: %s has %u positions, so together at most "

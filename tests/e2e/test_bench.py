@@ -143,17 +143,108 @@ def test_simulated(t):
         t.check(x["complete"] and x["outputs"] is None and x["peak_host_bytes"] is None and x["limited_by"] == "disk read", f"{x}")
         t.near(x["tokens_per_s"], r["published"]["tokens_per_s"], 0.3 * x["tokens_per_s"], "tokens/s, which the disk decides, beside the paper's")
     t.check(t.read("bench.log").decode().count("projected: True") == 2, "the log calls it measured")
-    os.makedirs(t.path("cache/penstock"))
-    with open(T4, "rb") as f:
-        t.write("cache/penstock/hardware.json", f.read())
-    here = bench(t, os.path.join(CONFIGS, "models", "opt-6.7b.json"), "--hardware", "this", "--requests", "4", env={"XDG_CACHE_HOME": t.path("cache")})
-    t.eq(here["hardware"], d["hardware"], "this machine's profile")
     few = bench(t, os.path.join(CONFIGS, "models", "opt-1.3b.json"), "--hardware", os.path.join(CONFIGS, "hardware", "epyc-9654.json"), "--requests", "20", "--threads", "24,96")
     t.check(few["rows"][1]["of_first"] > 2, f"a quarter of the threads: {few['rows'][1]['of_first']}")
     slow = bench(t, "--suite", os.path.join(CONFIGS, "bench", "flexgen-30b.json"), "--hardware", T4, "--no-overlap", timeout=120)
     ours = bench(t, "--suite", os.path.join(CONFIGS, "bench", "flexgen-30b.json"), "--hardware", T4, timeout=120)
     for a, b in zip(slow["rows"], ours["rows"]):
         t.check(a["tokens_per_s"]["median"] < 0.8 * b["tokens_per_s"]["median"], f"without overlap {a['tokens_per_s']}, with {b['tokens_per_s']}")
+
+
+def test_this_machine(t):
+    """What was probed of it; not another machine's, or a damaged file, which are told and probed anew."""
+    model, env = os.path.join(CONFIGS, "models", "opt-125m.json"), {"XDG_CACHE_HOME": t.path("cache")}
+    t.run("probe", "--quick", "--seconds", "1", "--threads", "2", "--host-mem", "256M", "--disk-space", "0", env=env)
+    probed = json.loads(t.read("cache/penstock/hardware.json"))
+    d = bench(t, model, "--hardware", "this", "--requests", "4", env=env)
+    t.eq((d["hardware"], d["simulated"]), (probed["name"], True), "this machine's profile")
+    with open(T4, "rb") as f:
+        foreign = f.read()
+    for text, words in ((foreign, "another machine's"), (b'{"name": ', "hardware.json")):
+        t.write("cache/penstock/hardware.json", text)
+        for command in ("bench", "plan"):
+            p = t.start(command, model, "--hardware", "this", env=env)
+            told = p.stderr.readline() + p.stderr.readline()
+            p.send_signal(signal.SIGINT)
+            r = t.finish(p)
+            t.eq((r.rc, r.out), (130, ""), f"{command}, stopped in its probe")
+            t.check(b"not used" in told and words.encode() in told and b"a quick one is made now" in told, f"{told!r}")
+
+
+def test_planner(t):
+    """The plan is the one that `penstock plan` finds."""
+    args = [os.path.join(CONFIGS, "models", "opt-30b.json"), "--hardware", T4, "--prompt-len", "512", "--gen-len", "64", "--requests", "900", "--kv-policy", "h2o"]
+    row, = bench(t, *args)["rows"]
+    best = json.loads(t.run("plan", *args, "--top", "1", "--json").out)["plans"][0]
+    t.eq([row["plan"][k] for k in ("gpu_batch_size", "num_gpu_batches", "prefill_tokens", "prefetch", "kv_entries")],
+         [best[k] for k in ("gpu_batch_size", "num_gpu_batches", "prefill_tokens", "prefetch", "kv_entries")], "plan")
+    t.near(row["runs"][0]["total_s"], best["total_s"], 0.01 * best["total_s"], "time")
+
+
+def sums(run):
+    """Tokens of prompts, and generated."""
+    return round(run["prefill_per_s"] * run["prefill_s"]), round(run["tokens_per_s"] * run["total_s"])
+
+
+def test_mixed_lengths(t):
+    """Drawn from ranges: by the seed, whatever the block; in a run and in its simulation alike."""
+    args = [t.model("pre-f16"), "--prompt-len", "3-20", "--gen-len", "2-9,4", "--requests", "23"]
+    a = bench(t, *args, *SHAPE, "--kv", "disk:100")["rows"]
+    t.eq([(r["prompt_len"], r["gen_len"], r["lengths"]) for r in a],
+         [(None, None, {"job": None, "prompt_len": [3, 20], "gen_len": [2, 9]}), (None, 4, {"job": None, "prompt_len": [3, 20], "gen_len": [4, 4]})], "lengths")
+    t.eq([x["tokens"] for x in table(t)], ["3-20 + 2-9", "3-20 + 4"], "the table's lengths")
+    b = bench(t, *args, "--gpu-batch-size", "23")["rows"]
+    t.eq([r["runs"][0]["outputs"] for r in a], [r["runs"][0]["outputs"] for r in b], "outputs of another block")
+    c = bench(t, *args, "--hardware", T4)["rows"]
+    for x, y, z in zip(a, b, c):
+        got = sums(x["runs"][0])
+        t.eq((sums(y["runs"][0]), sums(z["runs"][0])), (got, got), "tokens")
+        t.check(23 * 3 < got[0] < 23 * 20 and got[1] == 23 * 4 or 23 * 2 < got[1] < 23 * 9, f"{got}")
+    d = bench(t, *args, *SHAPE, "--seed", "1")["rows"]
+    t.check(sums(d[0]["runs"][0]) != sums(a[0]["runs"][0]), "another seed drew the same lengths")
+    open_end, = bench(t, t.model("pre-f16"), "--prompt-len", "3-20", "--gen-len", "2-9", *SHAPE)["rows"]
+    t.eq((open_end["requests"], open_end["complete"]), (12, True), "two blocks")
+    t.run("bench", *args, "--project", "1", rc=2).says("--project", "not all alike")
+
+
+def test_job_lengths(t):
+    """Those of a file's requests, over and over if more are wanted."""
+    lengths = [(3 + 2 * i, 1 + i) for i in range(9)]
+    t.write("job.jsonl", "".join(json.dumps({"prompt": list(range(4, 4 + n)), "max_tokens": m}) + "\n" for n, m in lengths) + '{"prompt": [5, 6, 7]}\n{"prompt": 3}\n')
+    lengths.append((3, 6))
+    for extra in ([], ["--hardware", T4]):
+        row, = bench(t, t.model("pre-f16"), "--job", "job.jsonl", "--gen-len", "6", *SHAPE, *extra)["rows"]
+        t.eq((row["requests"], row["lengths"]), (10, {"job": "job.jsonl", "prompt_len": [3, 19], "gen_len": [1, 9]}), "requests")
+        t.eq(sums(row["runs"][0]), (sum(n for n, _ in lengths), sum(m for _, m in lengths)), "tokens")
+        t.last.says("1 of 11 lines are in error")
+    row, = bench(t, t.model("pre-f16"), "--job", "job.jsonl", "--gen-len", "6", "--requests", "13", *SHAPE)["rows"]
+    t.eq(sums(row["runs"][0]), tuple(sum(x[k] for x in lengths + lengths[:3]) for k in (0, 1)), "tokens of a job and a part of it")
+    t.run("bench", t.model("pre-f16"), "--job", "nowhere.jsonl", rc=1).says("nowhere.jsonl", "regular file")
+    t.run("bench", t.model("pre-f16"), "--job", t.write("none.jsonl", "{}\n"), rc=1).says("none.jsonl", "no valid request")
+
+
+def test_several_models(t):
+    """Each row on its own; random weights of both are made, and removed."""
+    t.write("job.jsonl", '{"prompt": [5, 6, 7, 8], "max_tokens": 3}\n' * 5)
+    small = json.load(open(os.path.join(TOP, "models", "demo-opt", "config.json")))
+    t.write("small.json", json.dumps({**small, "num_hidden_layers": 1, "_name_or_path": "small"}))
+    row = {"prompt_len": 5, "gen_len": 3, "requests": 4}
+    t.write("suite.json", json.dumps({"model": os.path.join(TOP, "models", "demo-opt", "config.json"), "rows": [
+        {**row, "name": "a"}, {**row, "name": "b", "model": "small.json"}, {**row, "name": "c", "model": "small.json", "prompt_len": "2-9"},
+        {"name": "d", "model": "small.json", "job": "job.jsonl"}]}))
+    d = bench(t, "--suite", "suite.json", "--pack-dir", t.path("packed"))
+    names = ["demo-opt", "small", "small", "small"]
+    t.eq(([r["model"] for r in d["rows"]], d["model"]), (names, None), "models")
+    t.eq([x["model"] for x in table(t)], names, "the table's models")
+    t.check(all(r["complete"] for r in d["rows"]) and d["rows"][0]["runs"][0]["outputs"] != d["rows"][1]["runs"][0]["outputs"], "outputs")
+    t.eq([r["of_first"] for r in d["rows"]], [1] * 4, "each is the first of its model and lengths")
+    t.eq((d["rows"][3]["requests"], sums(d["rows"][3]["runs"][0])), (5, (20, 15)), "the job")
+    t.eq(cached(t), [], "folders left")
+    e = bench(t, t.model("pre-f16"), "--suite", "suite.json", "--pack-dir", t.path("packed"))
+    t.eq([r["model"] for r in e["rows"]][1:], names[1:], "MODEL stands in for the suite's, not for a row's own")
+    t.eq(e["rows"][1]["runs"][0]["outputs"], d["rows"][1]["runs"][0]["outputs"], "outputs")
+    bench(t, "--suite", "suite.json", "--pack-dir", t.path("packed"), "--keep")
+    t.eq(len(cached(t)), 2, f"kept: {cached(t)}")
 
 
 def test_projected(t):
@@ -183,7 +274,9 @@ def with_row(**fields):
 @cases(
     no_json=("{", "json"), list=("[]", "json"), field=({**SUITE, "speed": 3}, "speed: no such field"), rows=({"model": "m"}, "rows: a list"),
     no_rows=({**SUITE, "rows": []}, "rows: a list"), row=({**SUITE, "rows": [3]}, "rows[0]"), row_field=(with_row(batch=3), "rows[1].batch: no such field"),
-    name=(with_row(name=""), "rows[1].name"), length=(with_row(prompt_len=0), "rows[1].prompt_len: a whole number"), text=(with_row(gen_len="3"), "rows[1].gen_len"),
+    name=(with_row(name=""), "rows[1].name"), length=(with_row(prompt_len=0), "rows[1].prompt_len: a whole number"), text=(with_row(gen_len="three"), "rows[1].gen_len"),
+    falls=(with_row(gen_len="9-3"), "rows[1].gen_len: a whole number of 1 or more, or a range"), lengths=(with_row(job="j"), "rows[1].prompt_len: the job says"),
+    row_model=(with_row(model=3), "rows[1].model: a text"), job=(with_row(job=""), "rows[1].job: a path"),
     missing=({**SUITE, "rows": [{"name": "a", "prompt_len": 5}]}, "rows[0].gen_len: is missing"), requests=(with_row(requests=-1), "rows[1].requests"),
     option=(with_row(options={"speed": 3}), "rows[1].options.speed: no such option"), value=(with_row(options={"gpu-batch-size": "x"}), "rows[1].options.gpu-batch-size"),
     kind=(with_row(options={"percent": [1]}), "rows[1].options.percent"), six=(with_row(options={"percent": "1 2 3"}), "rows[1].options.percent"),
@@ -201,6 +294,8 @@ def test_bad_suite(t, case):
     list=(["m", "--kv-policy", "full,h3o"], "h3o: not supported"), empty=(["m", "--threads", "1,,2"], "--threads 1,,2"), again=(["m", "--threads=1,2", "--threads", "2,3"], "given twice"),
     repeats=(["m", "--repeats", "0"], "--repeats 0"), seed=(["m", "--seed", "x"], "--seed x"), both=(["--suite", "s", "--gen-len", "3"], "--suite"),
     sweep=(["--suite", "s", "--threads", "1,2"], "--suite"), project=(["m", "--hardware", "h", "--project", "3"], "--project"),
+    falls=(["m", "--prompt-len", "9-3"], "--prompt-len 9-3"), both_lengths=(["m", "--job", "j", "--prompt-len", "3"], "--job says"), suite_job=(["--suite", "s", "--job", "j"], "--suite"),
+    range=(["m", "--job", "j", "--gen-len", "3-4"], "one number"),
     many=(["m", *(f"--{o}=" + ",".join(["1"] * 64) for o in ("kv-heavy", "kv-recent", "kv-sinks", "host-mem", "gpu-mem", "gpu-batch-size", "num-gpu-batches", "prefill-tokens", "threads",
                                                             "queue-depth", "prefetch"))], "1000 rows are the most"), share=(["m", "--percent", "20"], "six numbers"))
 def test_bad_options(t, case):
@@ -214,7 +309,6 @@ def test_bad_places(t):
     t.run("bench", m, "-o", "no/such.json", rc=1).says("-o", "no")
     t.run("bench", m, "--log", t.dir, rc=2).says("--log", "regular file")
     t.run("bench", m, "-o", "x", "--log", "x", rc=2).says("same file")
-    t.run("bench", m, "--hardware", "this", rc=1, env={"XDG_CACHE_HOME": t.path("nothing")}).says("--hardware", "hardware.json")
     t.run("bench", m, "--hardware", "nowhere.json", rc=1).says("--hardware", "nowhere.json")
     t.run("bench", m, "--prompt-len", "100", "--gen-len", "60", rc=2).says("positions")
     t.run("bench", "--suite", "nowhere.json", rc=1).says("--suite", "nowhere.json")
