@@ -18,12 +18,6 @@ void ps_slices_add(struct ps_slices *s, double work, double sec)
     if (sec > 0 && s->sum.slices < PS_SLICES) s->rate[s->sum.slices++] = work / sec;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-    return (x > y) - (x < y);
-}
-
 /* Of the slices in their order. */
 static bool fell(const double *rate, unsigned n)
 {
@@ -42,7 +36,7 @@ void ps_slices_sum(const struct ps_slices *s, struct ps_rate *ret)
     *ret = s->sum;
     if (!n) return;
     memcpy(rate, s->rate, n * sizeof rate[0]);
-    qsort(rate, n, sizeof rate[0], ascending);
+    qsort(rate, n, sizeof rate[0], ps_ascending);
     ret->median = n % 2 ? rate[n / 2] : (rate[n / 2 - 1] + rate[n / 2]) / 2;
     ret->min = rate[0];
     ret->max = rate[n - 1];

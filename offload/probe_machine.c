@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define MIB (UINT64_C(1) << 20)
-enum { COLD_MIB = 512, COLD_LEAST_MIB = 32, THREADS_MOST = 256 };
+enum { COLD_MIB = 512, COLD_LEAST_MIB = 32 };
 
 /* ---- progress */
 
@@ -233,8 +233,11 @@ int ps_probe_machine(const struct ps_probe_machine *cfg, char **ret, struct ps_d
     struct ps_arena *arena = NULL;
     void *scratch = NULL;
     struct ps_gauge_list *l = ps_calloc(1, sizeof *l);
-    int e = l && cfg->threads && cfg->threads <= THREADS_MOST ? 0 : l ? -EINVAL : -ENOMEM;
+    int e = l ? 0 : -ENOMEM;
     dt->text[0] = 0;
+    if (!e && (!cfg->threads || cfg->threads > PS_PROBE_THREADS_MAX))
+        e = ps_fail(dt, -EINVAL, "a probe with %u threads: 1 to %d were expected", cfg->threads,
+                    PS_PROBE_THREADS_MAX);
     p.seconds = planned(cfg);
     if (!e) e = ps_out_open(&p.out);
     if (!e) e = host_part(&p, l, &arena, &scratch);

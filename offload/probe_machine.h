@@ -6,8 +6,10 @@
 #include "kernels/cuda/ps_cuda.h"
 #include "offload/machine.h"
 
+enum { PS_PROBE_THREADS_MAX = 256 };
+
 struct ps_probe_machine {
-    unsigned threads;   /* behind COMPUTE, 1 to 256 */
+    unsigned threads;   /* behind COMPUTE, 1 to PS_PROBE_THREADS_MAX */
     bool quick;         /* fewer points */
     double seconds;     /* about as long as it may take; 0 = 90, or 15 if quick */
     const char *folder; /* on the disk to be measured; a file without a name is written there */
@@ -22,6 +24,11 @@ struct ps_probe_machine {
     void *ud;
     const volatile int *stop; /* may be NULL: -ECANCELED */
 };
+/* As many as the CPUs that this process may use, as far as a probe goes. */
+static inline unsigned ps_probe_threads(const struct ps_machine *m)
+{
+    return !m->cpus ? 1 : m->cpus < PS_PROBE_THREADS_MAX ? m->cpus : PS_PROBE_THREADS_MAX;
+}
 /* *ret is the profile's text; the caller frees it. */
 int ps_probe_machine(const struct ps_probe_machine *cfg, char **ret,
                      struct ps_detail *dt) ps_must_check;

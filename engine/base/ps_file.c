@@ -90,6 +90,12 @@ bool ps_is_file(const char *folder, const char *name)
     return n > 0 && (size_t) n < sizeof path && ps_is_regular(path);
 }
 
+bool ps_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 int ps_folder_of(const char *path, char **ret)
 {
     char *p = ps_concat(path, "", "/"); /* room for "." at least */

@@ -21,6 +21,8 @@ char *ps_concat(const char *a, const char *b, const char *c);
 /* Whether it is a regular file, through links too; and folder/name. */
 bool ps_is_regular(const char *path);
 bool ps_is_file(const char *folder, const char *name);
+/* Whether both are there and the same file, through links too. */
+bool ps_same_file(const char *a, const char *b);
 /* The folder that a path stands in ("." for a bare name); the caller frees. -ENOMEM. */
 int ps_folder_of(const char *path, char **ret) ps_must_check;
 

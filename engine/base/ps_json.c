@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/ps_json.h"
 #include "engine/base/ps_mem.h"
+#include "engine/base/ps_utf8.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local uint64_t failures;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -49,6 +51,28 @@ static int too_deep(const char *s, size_t n)
         }
     }
     return 0;
+}
+
+json_t *ps_json_text(const char *s)
+{
+    static const char instead[] = "\xef\xbf\xbd";
+    const size_t len = s ? strlen(s) : 0;
+    if (!len) return json_null();
+    ps_auto_free char *text = ps_calloc(len, sizeof instead);
+    char *to = text;
+    if (!text) {
+        failures++;
+        return NULL;
+    }
+    for (const char *end = s + len; s < end;) {
+        const size_t n = ps_utf8_valid(s, (size_t) (end - s));
+        to = (char *) memcpy(to, s, n) + n;
+        s += n;
+        if (s == end) break;
+        to = (char *) memcpy(to, instead, sizeof instead - 1) + sizeof instead - 1;
+        s++;
+    }
+    return json_stringn(text, (size_t) (to - text));
 }
 
 int ps_json_object(const char *data, size_t len, const char *path, json_t **ret,

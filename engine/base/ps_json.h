@@ -17,6 +17,10 @@ enum { PS_JSON_DEPTH_MAX = 32 };
  * trusted. Called before the first use of jansson, since it is what puts the allocator in place. */
 uint64_t ps_json_failures(void);
 
+/* A name of a file, or what else was given from outside: its bytes that are not UTF-8 become U+FFFD; null for NULL and "". NULL: out of
+ * memory. */
+json_t *ps_json_text(const char *s) ps_must_check;
+
 /* An object of at most PS_JSON_DEPTH_MAX levels, each key once; the caller's to decref. `path` is for the detail. -PS_EFORMAT with
  * line and column, or -ENOMEM. */
 int ps_json_object(const char *data, size_t len, const char *path, json_t **ret,

@@ -27,12 +27,6 @@ static double rate_at(const struct ps_bench_run *r, size_t offset)
     return x;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *) a, y = *(const double *) b;
-    return x < y ? -1 : x > y;
-}
-
 /* -> how many there are, ascending. */
 static size_t sorted(const struct ps_bench_row *row, size_t offset,
                      double ret[static PS_BENCH_REPEATS_MAX])
@@ -40,7 +34,7 @@ static size_t sorted(const struct ps_bench_row *row, size_t offset,
     size_t n = 0;
     for (unsigned i = 0; i < row->n_runs; i++)
         if (row->run[i].complete) ret[n++] = rate_at(&row->run[i], offset);
-    qsort(ret, n, sizeof *ret, ascending);
+    qsort(ret, n, sizeof *ret, ps_ascending);
     return n;
 }
 

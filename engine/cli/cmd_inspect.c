@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect MODEL or OUTPUT: which of the two it is shows in the file itself. */
 #include "engine/base/ps_file.h"
+#include "engine/base/ps_json.h"
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/inspect.h"
 #include "engine/cli/cli.h"
@@ -79,16 +80,14 @@ static int print_summary(const struct args *a, const struct summary *s)
 {
     uint64_t ok = s->records - s->failed;
     if (a->json) {
-        json_t *path = json_string(a->path); /* a name that is not UTF-8 has none in JSON */
         json_t *j = json_pack(
             "{s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "path",
-            path ? path : json_null(), "kind", "results", "job",
-            json_sprintf("%016" PRIx64, s->job), "records", (json_int_t) s->records, "failed",
-            (json_int_t) s->failed, "stopped", (json_int_t) s->stopped, "prompt_tokens",
-            (json_int_t) s->prompt_tokens, "generated_tokens", (json_int_t) s->generated_tokens,
-            "longest_prompt", (json_int_t) s->longest_prompt, "longest_generated",
-            (json_int_t) s->longest_generated, "bytes", (json_int_t) s->bytes, "other_lines",
-            s->foreign);
+            ps_json_text(a->path), "kind", "results", "job", json_sprintf("%016" PRIx64, s->job),
+            "records", (json_int_t) s->records, "failed", (json_int_t) s->failed, "stopped",
+            (json_int_t) s->stopped, "prompt_tokens", (json_int_t) s->prompt_tokens,
+            "generated_tokens", (json_int_t) s->generated_tokens, "longest_prompt",
+            (json_int_t) s->longest_prompt, "longest_generated", (json_int_t) s->longest_generated,
+            "bytes", (json_int_t) s->bytes, "other_lines", s->foreign);
         return ps_print_json(j);
     }
     (void) printf("%s: results of job %016" PRIx64 "\n", a->path, s->job);

@@ -30,8 +30,8 @@ static const struct argp_option options[] = {
     { "disk-space", OPT_DISK_SPACE, "SIZE", 0,
       "most that may be written there (default 2G; ten times as much must be free; 0: no disk)",
       0 },
-    { "threads", OPT_THREADS, "N", 0, "worker threads (default: the CPUs this process may use)",
-      0 },
+    { "threads", OPT_THREADS, "N", 0,
+      "worker threads, 256 at most (default: the CPUs this process may use)", 0 },
     { "host-mem", OPT_HOST_MEM, "SIZE", 0,
       "most memory it takes (default 1G or five times the caches, and at most half of what is "
       "available)",
@@ -66,6 +66,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     for (const struct argp_option *o = options; o->name; o++)
         if (o->key == key) {
             if (ps_engine_set(&a->engine, o->name, arg, &dt) < 0) argp_error(st, "%s", dt.text);
+            if (a->engine.plan.threads > PS_PROBE_THREADS_MAX)
+                argp_error(st, "--threads %s: at most %d were expected", arg, PS_PROBE_THREADS_MAX);
             return 0;
         }
     return ARGP_ERR_UNKNOWN;
@@ -160,7 +162,7 @@ static int probe(const struct args *a, const char *path, struct ps_detail *dt)
     find_gpu(a, &cfg);
     ps_machine_read("", &m);
     cfg.host_mem = e->plan.host_mem < m.mem_available / 2 ? e->plan.host_mem : m.mem_available / 2;
-    if (!cfg.threads) cfg.threads = m.cpus ? m.cpus : 1;
+    if (!cfg.threads) cfg.threads = ps_probe_threads(&m);
     int r = ps_probe_machine(&cfg, &text, dt);
     ps_progress_end();
     if (r < 0) return r;

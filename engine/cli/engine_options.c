@@ -296,6 +296,34 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 
 const struct argp ps_engine_argp = { .options = options, .parser = parse };
 
+static char *plan_help(int key, const char *text, void *input)
+{
+    static const struct {
+        int key;
+        const char *text;
+    } here[] = {
+        { K_HOST_MEM, "most host memory (default 80 % of what the hardware has)" },
+        { K_GPU_MEM,
+          "most GPU memory (default all of the hardware's, less 5 %); 0 = no GPU is used" },
+        { K_DISK_SPACE,
+          "most disk space for KV and activations (default 90 % of what the hardware has)" },
+        { K_OFFLOAD_DIR, "where a quick probe measures the disk (default: the current folder)" },
+        { K_IO, "how a quick probe reads the disk (default: io_uring where it is allowed)" },
+        { K_THREADS, "worker threads (default: those that the hardware was probed with, or has)" },
+        { K_PACK_DIR, "generate's; nothing is packed here" },
+        { K_NUMA, "generate's; changes no plan" },
+        { K_DEPTH, "generate's; changes no plan" },
+        { K_VERIFY, "generate's; changes no plan" },
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(here); i++)
+        if (here[i].key == key) return strdup(here[i].text);
+    return (char *) (uintptr_t) text;
+}
+
+const struct argp ps_engine_plan_argp = { .options = options,
+                                          .parser = parse,
+                                          .help_filter = plan_help };
+
 void ps_engine_args_init(struct ps_engine_args *ret)
 {
     *ret = (struct ps_engine_args) { 0 };

@@ -14,6 +14,8 @@ struct ps_engine_args {
 };
 
 extern const struct argp ps_engine_argp;
+/* The same options; --help says what they are to a command that only plans. */
+extern const struct argp ps_engine_plan_argp;
 /* Nothing given. */
 void ps_engine_args_init(struct ps_engine_args *ret);
 /* FlexGen's `--percent a b c d e f` is one option with six values: before argp sees them, they become one argument. */

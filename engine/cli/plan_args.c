@@ -161,7 +161,7 @@ static void join(int argc, char **argv, char *ret, size_t cap)
 
 void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret)
 {
-    static const struct argp_child children[] = { { .argp = &ps_engine_argp }, { 0 } };
+    static const struct argp_child children[] = { { .argp = &ps_engine_plan_argp }, { 0 } };
     static const struct argp argp = {
         options,
         parse,

@@ -36,9 +36,7 @@ static int quick_probe(const struct ps_engine_args *e, const struct ps_cuda_api 
     ps_auto_free char *text = NULL;
     struct ps_machine m;
     ps_machine_read("", &m);
-    const struct ps_probe_machine cfg = { .threads = e->plan.threads ? e->plan.threads
-                                                     : m.cpus        ? m.cpus
-                                                                     : 1,
+    const struct ps_probe_machine cfg = { .threads = ps_probe_threads(&m),
                                           .quick = true,
                                           .folder = e->offload_dir ? e->offload_dir : ".",
                                           .io = e->run.io,

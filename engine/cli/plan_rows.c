@@ -102,10 +102,9 @@ static int json(const struct ps_sweep *s, const char *model, const char *command
     json_t *points = json_array(), *top = NULL;
     int r = points ? 0 : -1;
     for (size_t i = 0; !r && i < s->n_rows; i++) r = json_array_append_new(points, json_row(s, i));
-    json_t *typed = json_string(command); /* what is not UTF-8 has none in JSON */
     if (!r)
-        top = json_pack("{s:s, s:o, s:o}", "model", model, "command", typed ? typed : json_null(),
-                        "points", points);
+        top = json_pack("{s:o, s:o, s:o}", "model", ps_json_text(model), "command",
+                        ps_json_text(command), "points", points);
     else
         json_decref(points);
     char *text = top && ps_json_failures() == failed ? json_dumps(top, JSON_INDENT(1)) : NULL;

@@ -145,6 +145,35 @@ static void arrays_grow(void **state)
     free(a);
 }
 
+static void json_has_a_text_for_every_name(void **state)
+{
+    static const struct {
+        const char *given, *text;
+    } names[] = {
+        { "opt-30b", "opt-30b" },
+        { "mod\xc3\xa8le", "mod\xc3\xa8le" },
+        { "\xff", "\xef\xbf\xbd" },
+        { "a\xe8z", "a\xef\xbf\xbdz" },
+        { "cut \xe2\x82", "cut \xef\xbf\xbd\xef\xbf\xbd" },
+        { "\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" }, /* a surrogate */
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+        json_t *t = ps_json_text(names[i].given);
+        assert_non_null(t);
+        assert_string_equal(json_string_value(t), names[i].text);
+        json_decref(t);
+    }
+    assert_true(json_is_null(ps_json_text("")) && json_is_null(ps_json_text(NULL)));
+}
+
+static void doubles_in_order(void **state)
+{
+    double v[] = { 3, -1, 2.5, 1e300, -1e300, 2.5, 0 };
+    qsort(v, PS_ARRAY_LEN(v), sizeof *v, ps_ascending);
+    for (size_t i = 1; i < PS_ARRAY_LEN(v); i++) assert_true(v[i - 1] <= v[i]);
+    assert_true(v[0] == -1e300 && v[6] == 1e300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +186,8 @@ int main(void)
         cmocka_unit_test(dtype_names),
         cmocka_unit_test(json_is_an_object_of_bounded_depth),
         cmocka_unit_test(json_notices_every_allocation),
+        cmocka_unit_test(json_has_a_text_for_every_name),
+        cmocka_unit_test(doubles_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,10 @@ static void paths(void **state)
     ps_auto_free char *p = ps_concat("a", "/", "bc");
     assert_string_equal(p, "a/bc");
     assert_true(ps_is_file("/proc/self", "status") && ps_is_file("/proc/self/", "status"));
+    assert_true(ps_is_regular("/proc/self/status"));
+    assert_true(ps_same_file("/proc/self/..", "/proc") && !ps_same_file("/proc", "/dev"));
+    assert_false(ps_same_file("nothing", "nothing"));
+    assert_false(ps_is_regular("/proc/self") || ps_is_regular("/dev/null") || ps_is_regular(""));
     assert_false(ps_is_file("/proc", "self") || ps_is_file(folder, "nothing"));
 }
 

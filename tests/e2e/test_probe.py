@@ -61,6 +61,7 @@ def test_refusals(t):
                             (["-o", "-", "--offload-dir", t.path("nowhere")], 1, ["nowhere"]),
                             (["--seconds", "0"], 2, ["--seconds", "1 to 3600"]),
                             (["--threads", "0"], 2, ["--threads"]),
+                            (["--threads", "4096", "--host-mem", "256M"], 2, ["--threads 4096", "256"]),
                             (["-o", "-", "--host-mem", "100M"], 4, ["--host-mem", "256 MiB"]),
                             (["--disk-space", "x"], 2, ["--disk-space"]),
                             (["--io", "tape"], 2, ["--io", "uring"]),

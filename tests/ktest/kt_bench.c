@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Timing: rows, peers and the machine's own limits are sampled in turn, so that noise hits all alike. */
+#include "engine/base/ps_util.h"
 #include "kt.h"
 #include <fnmatch.h>
 #include <math.h>
@@ -111,19 +112,14 @@ static void settle(struct kt *kt, const struct kt_bench *b, const struct cand *c
     } while (kt_now_ns() < until);
 }
 
-static int cmp_double(const void *a, const void *b)
-{
-    const double x = *(const double *) a, y = *(const double *) b;
-    return (x > y) - (x < y);
-}
 static void summarize(struct cand *c, unsigned n)
 {
     double d[SAMPLES_MAX];
-    qsort(c->s, n, sizeof c->s[0], cmp_double);
+    qsort(c->s, n, sizeof c->s[0], ps_ascending);
     c->med = c->s[n / 2];
     c->best = c->s[0];
     for (unsigned i = 0; i < n; i++) d[i] = fabs(c->s[i] - c->med);
-    qsort(d, n, sizeof d[0], cmp_double);
+    qsort(d, n, sizeof d[0], ps_ascending);
     c->mad = d[n / 2];
 }
 

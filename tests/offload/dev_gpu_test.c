@@ -5,6 +5,18 @@
 
 static const struct ps_cuda_api *api;
 
+/* Open, its buffers as they are at first. */
+static struct rig *begin(void)
+{
+    struct ps_detail dt = { { 0 } };
+    struct rig *g = calloc(1, sizeof *g);
+    assert_non_null(g);
+    assert_ok_dt(rig_open(g, api, &dt), &dt);
+    assert_ok(rig_init(g));
+    assert_ok(ps_dev_drain(g->dev));
+    return g;
+}
+
 /* Tasks one by one, and as they come: the same bytes. */
 static void the_order_makes_no_difference(void **state)
 {
@@ -26,12 +38,7 @@ static void moves_are_exact(void **state)
     };
     const struct ps_rect all = { .row_bytes = BYTES, .rows = 1 };
     static uint8_t want[BYTES];
-    struct ps_detail dt = { { 0 } };
-    struct rig *g = calloc(1, sizeof *g);
-    assert_non_null(g);
-    assert_ok_dt(rig_open(g, api, &dt), &dt);
-    assert_ok(rig_init(g));
-    assert_ok(ps_dev_drain(g->dev));
+    struct rig *g = begin();
     struct ps_buf *host = &g->b[DISKS], *to = &g->b[DISKS + 1], *gpu = &g->b[DISKS + HOSTS],
                   *gpu2 = &g->b[DISKS + HOSTS + 1];
     struct ps_buf *const ways[][2] = { { host, gpu }, { gpu, to }, { gpu, gpu2 } };
@@ -57,12 +64,7 @@ static void moves_are_exact(void **state)
 /* What a kernel finds in its data ends the run: every wait says so, and nothing is done any more. */
 static void an_error_in_a_kernel_stays(void **state)
 {
-    struct ps_detail dt = { { 0 } };
-    struct rig *g = calloc(1, sizeof *g);
-    assert_non_null(g);
-    assert_ok_dt(rig_open(g, api, &dt), &dt);
-    assert_ok(rig_init(g));
-    assert_ok(ps_dev_drain(g->dev));
+    struct rig *g = begin();
     struct ps_buf *host = &g->b[DISKS], *x = &g->b[DISKS + HOSTS], *y = &g->b[DISKS + HOSTS + 1];
     const struct ps_rect all = { .row_bytes = BYTES, .rows = 1 };
     rig_floats(g, 0)[COLS / 2] = 1e9f; /* more than f16 holds */
