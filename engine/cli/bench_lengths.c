@@ -75,8 +75,12 @@ static void add_up(struct ps_bench_row *row, struct ps_job_stats *ret)
     }
 }
 
-static int mix(const struct ps_bench *b, struct ps_bench_row *row, uint64_t n)
+static int mix(const struct ps_bench *b, struct ps_bench_row *row, uint64_t n, struct ps_detail *dt)
 {
+    enum { MOST = 10000000 };
+    if (n > MOST)
+        return ps_fail(dt, -PS_EUSAGE,
+                       "%" PRIu64 " requests: at most %d may have lengths of their own", n, MOST);
     uint32_t *prompt = ps_calloc(n, sizeof *prompt), *gen = ps_calloc(n, sizeof *gen);
     ps_lengths_done(&row->lengths);
     row->lengths = (struct ps_lengths) { .n = n, .prompt = prompt, .gen = gen };
@@ -95,7 +99,7 @@ int ps_bench_lengths(struct ps_bench *b, struct ps_bench_row *row, uint64_t n,
     int r = row->job && !row->of_job.n ? read_job(row, dt) : 0;
     if (r < 0) return r;
     if (ps_bench_mixed(row)) {
-        r = mix(b, row, n ? n : row->of_job.n);
+        r = mix(b, row, n ? n : row->of_job.n, dt);
         if (!r) add_up(row, ret_stats);
     } else {
         ps_job_alike(n, row->prompt.most, row->gen.most, ret_stats, &row->lengths);

@@ -3,6 +3,8 @@
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
 #include "engine/cli/bench.h"
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -24,6 +26,14 @@ struct ps_bench_model *ps_bench_model(struct ps_bench *b, const char *path)
 }
 
 /* ---- random weights */
+
+/* How many digits a name ends with. */
+static size_t digits_at_end(const char *s, size_t n)
+{
+    size_t digits = 0;
+    while (digits < n && s[n - digits - 1] >= '0' && s[n - digits - 1] <= '9') digits++;
+    return digits;
+}
 
 /* FOLDER/opt-30b-random-HASH: kept ones are found again; one of ours alone has our number behind it. */
 static char *name_of(const struct ps_bench *b, const char *folder, const char *config, uint64_t key,
@@ -62,6 +72,24 @@ static int place_random(struct ps_bench *b, struct ps_bench_model *m, const char
     return m->packed_folder ? 0 : -ENOMEM;
 }
 
+/* A process that was killed leaves what it made: NAME-random-HASH-PID, or that with .partial.PID. */
+static void tell_leftovers(const char *folder)
+{
+    DIR *d = opendir(folder);
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        const size_t n = strlen(e->d_name), digits = digits_at_end(e->d_name, n);
+        const long pid =
+            digits && digits < 10 && digits < n ? strtol(e->d_name + n - digits, NULL, 10) : 0;
+        if (!strstr(e->d_name, "-random-") || pid <= 0 || !strchr(".-", e->d_name[n - digits - 1]))
+            continue;
+        if (kill((pid_t) pid, 0) < 0 && errno == ESRCH)
+            ps_say("warning: %s/%s was left by a bench that was killed; it can be removed", folder,
+                   e->d_name);
+    }
+    if (d) (void) closedir(d);
+}
+
 static int fits_on_disk(const char *folder, const char *what, uint64_t need, struct ps_detail *dt)
 {
     enum { BESIDE = 64 << 20 };
@@ -87,7 +115,10 @@ static int place_all(struct ps_bench *b, uint64_t bytes[static PS_BENCH_MODELS_M
         struct ps_bench_model *m = b->models[i];
         bytes[i] = 0;
         if (!ps_is_regular(m->path)) continue;
-        if (!folder) r = ps_pack_folder(b->pack_dir, &folder, dt);
+        if (!folder) {
+            r = ps_pack_folder(b->pack_dir, &folder, dt);
+            if (!r) tell_leftovers(folder);
+        }
         if (!r) r = place_random(b, m, folder, &bytes[i], dt);
         /* Two paths to one configuration share what is made. */
         for (size_t k = 0; !r && k < i; k++)

@@ -12,12 +12,6 @@
 
 static json_t *num(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 static json_t *u64(uint64_t v) { return json_integer((json_int_t) v); }
-/* What is not UTF-8 has no text in JSON. */
-static json_t *text(const char *s)
-{
-    json_t *t = s && *s ? json_string(s) : NULL;
-    return t ? t : json_null();
-}
 static double known(double v) { return v > 0 ? v : NAN; }
 
 static json_t *tiers(const uint64_t v[PS_TIER__COUNT])
@@ -51,6 +45,16 @@ static json_t *links(const struct ps_bench_run *r)
     return o;
 }
 
+/* COMPUTE had a next task that waited for it; idle: it had none. */
+static json_t *waits(const struct ps_dev_stats *d)
+{
+    const uint64_t *ns = d->stall_ns;
+    return json_pack("{s:f, s:f, s:f, s:f}", "weights", 1e-9 * (double) ns[PS_KIND_WEIGHTS], "kv",
+                     1e-9 * (double) ns[PS_KIND_KV], "other",
+                     1e-9 * (double) (ns[PS_KIND_OTHER] + ns[PS_KIND_HIDDEN]), "idle",
+                     1e-9 * (double) d->idle_ns);
+}
+
 static json_t *run(const struct ps_bench_row *row, const struct ps_bench_run *r, bool simulated)
 {
     const struct ps_bench_rates v = ps_bench_rates(r);
@@ -58,15 +62,16 @@ static json_t *run(const struct ps_bench_row *row, const struct ps_bench_run *r,
     char hash[20];
     (void) snprintf(hash, sizeof hash, "%016" PRIx64, r->hash);
     return json_pack(
-        "{s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "{s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+        "s:o}",
         "complete", r->complete, "projected", r->projected, "requests", u64(r->requests), "load_s",
         num(r->st.load_s), "prefill_s", num(r->prefill_s), "decode_s", num(r->decode_s), "total_s",
         num(ps_bench_seconds(r)), "prefill_per_s", num(v.prefill), "decode_per_s", num(v.decode),
         "tokens_per_s", num(v.total), "sweeps", u64(r->st.sweeps), "peak_host_bytes",
-        r->peak_host ? u64(r->peak_host) : json_null(), "limited_by", text(limit.link),
-        "share_of_floor", num(ps_bench_share(limit, r)), "links", links(r), "outputs",
-        simulated || r->projected ? json_null() : json_string(hash), "outside_probe",
-        text(r->outside));
+        r->peak_host ? u64(r->peak_host) : json_null(), "limited_by", ps_json_text(limit.link),
+        "share_of_floor", num(ps_bench_share(limit, r)), "links", links(r), "wait_s",
+        waits(&r->st.dev), "outputs", simulated || r->projected ? json_null() : json_string(hash),
+        "outside_probe", ps_json_text(r->outside));
 }
 
 static json_t *runs(const struct ps_bench_row *row, bool simulated)
@@ -95,7 +100,7 @@ static json_t *spread(const struct ps_bench_row *row, size_t offset)
 
 static json_t *model(const struct ps_bench_model *m)
 {
-    return json_pack("{s:o, s:o, s:s, s:b}", "name", text(m->packed->shape.name), "bytes",
+    return json_pack("{s:o, s:o, s:s, s:b}", "name", ps_json_text(m->packed->shape.name), "bytes",
                      u64(m->packed->weight_bytes), "dtype", ps_dtype_name(m->packed->dtype),
                      "random_weights", m->random);
 }
@@ -116,7 +121,7 @@ static json_t *mix(const struct ps_bench_row *row)
 {
     const bool known = !row->job || row->planned;
     if (!ps_bench_mixed(row)) return json_null();
-    return json_pack("{s:o, s:o, s:o}", "job", text(row->job), "prompt_len",
+    return json_pack("{s:o, s:o, s:o}", "job", ps_json_text(row->job), "prompt_len",
                      known ? range(row->prompt) : json_null(), "gen_len",
                      known ? range(row->gen) : json_null());
 }
@@ -131,7 +136,7 @@ static json_t *row_json(const struct ps_bench *b, const struct ps_bench_row *row
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, "
         "s:o}",
-        "name", row->name, "model", text(row->model->packed->shape.name), "prompt_len",
+        "name", row->name, "model", ps_json_text(row->model->packed->shape.name), "prompt_len",
         each(row, row->prompt), "gen_len", each(row, row->gen), "lengths", mix(row), "requests",
         u64(row->requests), "kv_policy", row->engine.plan.kv_config.policy, "schedule",
         schedule(&row->how), "plan", plan(row), "prefill_per_s",
@@ -145,7 +150,7 @@ static json_t *row_json(const struct ps_bench *b, const struct ps_bench_row *row
                      : json_null(),
         "runs", runs(row, b->profile), "complete", complete, "published",
         published ? json_incref(published) : json_null(), "error",
-        row->err ? text(row->dt.text) : json_null());
+        row->err ? ps_json_text(row->dt.text) : json_null());
 }
 
 /* This one; null for a simulation. */
@@ -153,8 +158,8 @@ static json_t *machine(const struct ps_bench *b)
 {
     const struct ps_machine *m = &b->machine;
     if (b->profile) return json_null();
-    return json_pack("{s:o, s:o, s:o, s:o}", "cpu", text(m->cpu_model), "cpus", u64(m->cpus),
-                     "memory_bytes", u64(m->mem_total), "gpu", text(b->gpu));
+    return json_pack("{s:o, s:o, s:o, s:o}", "cpu", ps_json_text(m->cpu_model), "cpus",
+                     u64(m->cpus), "memory_bytes", u64(m->mem_total), "gpu", ps_json_text(b->gpu));
 }
 
 static json_t *all(const struct ps_bench *b, bool complete)
@@ -165,10 +170,10 @@ static json_t *all(const struct ps_bench *b, bool complete)
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "version", PS_VERSION, "machine",
         machine(b), "model", b->n_models == 1 ? model(b->models[0]) : json_null(), "suite",
-        text(b->suite_path), "source", text(json_string_value(json_object_get(b->suite, "source"))),
-        "hardware", text(b->profile ? b->profile->name : NULL), "repeats", u64(b->repeats),
-        "simulated", b->profile != NULL, "projected", b->project > 0, "complete", complete, "rows",
-        list);
+        ps_json_text(b->suite_path), "source",
+        ps_json_text(json_string_value(json_object_get(b->suite, "source"))), "hardware",
+        ps_json_text(b->profile ? b->profile->name : NULL), "repeats", u64(b->repeats), "simulated",
+        b->profile != NULL, "projected", b->project > 0, "complete", complete, "rows", list);
 }
 
 /* ---- FlexGen's lines */

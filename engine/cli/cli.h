@@ -35,6 +35,10 @@ void ps_say_warning(void *ud, const char *text);
 /* Tells an error and gives its exit code. */
 int ps_say_error(int err, const struct ps_detail *dt);
 
+/* A file that is written in the end, looked at before the work: it can be, and is none of the `n` that are read (NULLs are none). */
+int ps_output_check(const char *option, const char *output, const char *const *inputs, size_t n,
+                    struct ps_detail *dt) ps_must_check;
+
 /* Prints a report's tree (NULL: there was no memory for it) and a line end, and gives it up. */
 int ps_print_json(json_t *report) ps_must_check;
 

@@ -5,18 +5,26 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Better now than when all is measured. */
-static int check_place(const char *option, const char *path, struct ps_detail *dt)
+static int check_place(const struct ps_bench *b, const char *option, const char *path,
+                       struct ps_detail *dt)
 {
-    int r = path ? ps_file_replaceable(path, dt) : 0;
-    return r < 0 ? ps_fail_in(dt, r, "%s", option) : 0;
+    const char *inputs[2 + PS_BENCH_MODELS_MAX + PS_BENCH_ROWS_MAX];
+    size_t n = 0;
+    if (!path) return 0;
+    inputs[n++] = b->suite_path;
+    inputs[n++] = b->hardware;
+    for (size_t i = 0; i < b->n_models; i++) inputs[n++] = b->models[i]->path;
+    for (size_t i = 0; i < b->n_rows; i++) inputs[n++] = b->rows[i].job;
+    return ps_output_check(option, path, inputs, n, dt);
 }
 
+/* Better now than when all is measured. */
 static int check_places(const struct ps_bench *b, struct ps_detail *dt)
 {
-    int r = check_place("-o", b->output, dt);
-    if (!r) r = check_place("--log", b->log, dt);
-    if (!r && b->output && b->log && !strcmp(b->output, b->log))
+    int r = check_place(b, "-o", b->output, dt);
+    if (!r) r = check_place(b, "--log", b->log, dt);
+    if (!r && b->output && b->log &&
+        (!strcmp(b->output, b->log) || ps_same_file(b->output, b->log)))
         r = ps_fail(dt, -PS_EUSAGE, "-o and --log are the same file");
     return r;
 }

@@ -18,14 +18,14 @@ static int exit_code(const struct ps_job_result *r)
     return r->failed ? PS_EXIT_SOME_FAILED : PS_EXIT_OK;
 }
 
-/* What a dry run adds to the plan. */
+/* What a dry run adds to the plan: all that `penstock plan` says of one. */
 static void say_planned(const struct ps_planning *g, bool planned)
 {
     if (!planned || g->total_s <= 0) return;
-    (void) printf(
-        "predicted %.1f s: prompts %.1f, generation %.1f (simulated on %s); limited by %s\n",
-        g->total_s, g->prefill_s, g->decode_s,
-        g->profile.measured ? "this machine's profile" : "what a quick look saw", g->limit);
+    (void) printf("\nSimulated on %s:\n",
+                  g->profile.measured ? "this machine's profile" : "what a quick look saw");
+    ps_figures_print(&g->figures, 1);
+    ps_more_print(&g->more, g->total_s, g->tokens);
 }
 
 static int run_job(struct ps_generate_args *a, struct ps_detail *dt)

@@ -41,7 +41,8 @@ static const struct argp_option options[] = {
     { "trace", K_TRACE, "FILE", 0, "write a timeline for Perfetto or chrome://tracing", 1 },
     { "progress", K_PROGRESS, "auto|plain|none", 0,
       "progress on stderr (default auto: one line on a terminal, else a line now and then)", 1 },
-    { "dry-run", K_DRY_RUN, NULL, 0, "print the plan and its memory table; load nothing", 1 },
+    { "dry-run", K_DRY_RUN, NULL, 0,
+      "print the plan, its memory, and what it is predicted to take; load nothing", 1 },
     { NULL, 0, NULL, 0, "Generation, for lines that do not say:", 2 },
     { "max-tokens", K_MAX_TOKENS, "N", 0, "tokens to generate (default 16)", 2 },
     { "temperature", K_TEMPERATURE, "T", 0, "0 = greedy (default 0)", 2 },
@@ -131,7 +132,7 @@ static error_t job_value(struct argp_state *st, int key, char *arg, struct ps_ge
     case K_DUMP_KV: j->dump_kv = arg; break;
     case K_TRACE: j->trace = arg; break;
     case K_PROGRESS: a->progress = (enum ps_progress_mode) CHOICE("auto", "plain", "none"); break;
-    case K_DRY_RUN: j->dry_run = true; break;
+    case K_DRY_RUN: j->dry_run = a->planning.wants_more = true; break;
     case ARGP_KEY_ARG: ps_opt_two(st, arg, "MODEL and INPUT", &a->model, &j->input); break;
     case ARGP_KEY_END:
         if (!j->input) argp_error(st, "MODEL and INPUT are expected");

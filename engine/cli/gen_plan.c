@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How generate chooses a plan. */
 #include "engine/cli/generate.h"
-#include "engine/cli/plan.h"
-#include <stdio.h>
 
 static int simulated(const struct ps_planning *g, const struct ps_plan_req *req,
                      const struct ps_lengths *lengths, struct ps_planned *x, struct ps_detail *dt)
@@ -35,16 +33,18 @@ int ps_generate_plan(void *ud, const struct ps_plan_req *req, const struct ps_le
 {
     struct ps_planning *g = ud;
     struct ps_planned x;
-    struct ps_figures f;
     if (!g->known) return ps_plan_make(req, ret, ret_text, dt);
     int r = choose(g, req, lengths, &x, ret_text, dt);
     if (r < 0) return r;
-    ps_figures_of(req, &g->profile, &x, &f);
+    ps_figures_of(req, &g->profile, &x, &g->figures);
+    if (g->wants_more)
+        r = ps_search_more(req, &g->profile, lengths, NULL, g->stop, &x, &g->more, dt);
+    if (r < 0) {
+        ps_plan_done(&x.plan);
+        return r;
+    }
     g->total_s = x.sim.total_s;
-    g->prefill_s = x.sim.run.prefill_s;
-    g->decode_s = x.sim.run.decode_s;
-    (void) snprintf(g->limit, sizeof g->limit, "%s, busy %.0f %% of the time", f.limit,
-                    f.limit_busy);
+    g->tokens = (double) req->job.max_new_tokens;
     x.plan.predicted_s = x.sim.total_s;
     *ret = x.plan;
     return 0;

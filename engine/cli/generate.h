@@ -2,9 +2,8 @@
 /* generate's options, read. */
 #ifndef PS_GENERATE_H
 #define PS_GENERATE_H
-#include "engine/cli/engine_options.h"
+#include "engine/cli/plan.h"
 #include "engine/job/job.h"
-#include "offload/profile.h"
 
 enum ps_progress_mode { PS_PROGRESS_AUTO, PS_PROGRESS_PLAIN, PS_PROGRESS_NONE };
 
@@ -13,8 +12,12 @@ struct ps_planning {
     struct ps_profile profile;
     bool known; /* the profile says enough to simulate a plan */
     const volatile int *stop;
-    double total_s, prefill_s, decode_s; /* predicted; 0: not simulated */
-    char limit[96];
+    bool wants_more; /* what a little more would bring is found out, too */
+    /* Of the plan that was chosen: */
+    double total_s; /* predicted; 0: not simulated, and nothing below is known */
+    double tokens;  /* that are generated */
+    struct ps_figures figures;
+    struct ps_more more;
 };
 
 struct ps_generate_args {

@@ -67,6 +67,11 @@ int ps_figures_put(const struct ps_figures *f, json_t *to) ps_must_check;
 void ps_figures_of(const struct ps_plan_req *q, const struct ps_profile *p,
                    const struct ps_planned *x, struct ps_figures *ret);
 
+/* A column for each of n plans. */
+void ps_figures_print(const struct ps_figures *f, unsigned n);
+/* What a plan of total_s seconds that generates so many tokens would gain by a little more. */
+void ps_more_print(const struct ps_more *more, double total_s, double tokens);
+
 /* What plan prints; *more may be NULL. */
 struct ps_plan_answer {
     const struct ps_packed *model;

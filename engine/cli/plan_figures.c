@@ -43,7 +43,10 @@
     X(H2D_BUSY, "h2d_busy", "copies to the GPU busy", PERCENT)                       \
     X(D2H_BUSY, "d2h_busy", "copies from it busy", PERCENT)                          \
     X(GPU_BUSY, "gpu_busy", "GPU busy", PERCENT)                                     \
-    X(HOST_BUSY, "host_busy", "host cores busy", PERCENT)
+    X(HOST_BUSY, "host_busy", "host cores busy", PERCENT)                            \
+    X(WAIT_WEIGHTS, "wait_weights", "compute waits for weights", PERCENT)            \
+    X(WAIT_KV, "wait_kv", "it waits for KV", PERCENT)                                \
+    X(WAIT_OTHER, "wait_other", "it waits for the rest", PERCENT)
 
 enum figure {
 #define X(name, key, label, kind) F_##name,
@@ -156,6 +159,16 @@ static void busies(double h2d, const struct ps_planned *x, double *v)
     v[F_HOST_BUSY] = busy(x, gpu ? PS_Q_HOST : PS_Q_COMPUTE, 0);
 }
 
+/* Percent of the job's time in which COMPUTE had a next task that waited for it. */
+static void waits(const struct ps_planned *x, double *v)
+{
+    const uint64_t *ns = x->sim.run.dev.stall_ns;
+    const double percent = x->sim.total_s > 0 ? 100e-9 / x->sim.total_s : 0;
+    v[F_WAIT_WEIGHTS] = fmin(percent * (double) ns[PS_KIND_WEIGHTS], 100);
+    v[F_WAIT_KV] = fmin(percent * (double) ns[PS_KIND_KV], 100);
+    v[F_WAIT_OTHER] = fmin(percent * (double) (ns[PS_KIND_OTHER] + ns[PS_KIND_HIDDEN]), 100);
+}
+
 void ps_figures_of(const struct ps_plan_req *q, const struct ps_profile *p,
                    const struct ps_planned *x, struct ps_figures *ret)
 {
@@ -170,6 +183,7 @@ void ps_figures_of(const struct ps_plan_req *q, const struct ps_profile *p,
     shape(q->model, &x->plan, v);
     links(&q->job, x, v);
     busies(p->h2d.alone, x, v);
+    waits(x, v);
     ret->limit_busy = -1;
     for (size_t i = 0; i < PS_ARRAY_LEN(limits); i++)
         if (v[limits[i].f] > ret->limit_busy) {

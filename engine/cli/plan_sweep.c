@@ -191,8 +191,8 @@ int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const 
     (void) pthread_mutex_init(&x.lock, NULL);
     int r = axes(a, &s, dt);
     if (!r) r = check_values(&x, dt);
-    if (!r && a->output && (r = ps_file_replaceable(a->output, dt)) < 0)
-        r = ps_fail_in(dt, r, "-o");
+    const char *const inputs[] = { a->model, a->hardware, a->job.path };
+    if (!r && a->output) r = ps_output_check("-o", a->output, inputs, PS_ARRAY_LEN(inputs), dt);
     if (!r) r = run_threads(&x, dt);
     if (!r) r = write_out(a, m, &s, dt);
     for (size_t i = 0; s.rows && i < s.n_rows; i++) free(s.rows[i].reason);

@@ -56,12 +56,12 @@ static bool worth_a_row(const struct ps_figures *f, unsigned n, size_t i)
     return false;
 }
 
-static void table(const struct ps_figures *f, unsigned n)
+void ps_figures_print(const struct ps_figures *f, unsigned n)
 {
     char t[64];
-    (void) printf("%-*s", LABEL, "");
-    for (unsigned k = 0; k < n; k++) (void) printf("%*u", COLUMN, k + 1);
-    (void) putchar('\n');
+    if (n > 1) (void) printf("%-*s", LABEL, "");
+    for (unsigned k = 0; n > 1 && k < n; k++) (void) printf("%*u", COLUMN, k + 1);
+    if (n > 1) (void) putchar('\n');
     for (size_t i = 0; ps_figure_at(i); i++) {
         if (!worth_a_row(f, n, i)) continue;
         (void) printf("%-*s", LABEL, ps_figure_at(i)->label);
@@ -108,18 +108,17 @@ static const char *more_name(int i)
     return ps_rate_text((enum ps_rate_of)(i - PS_MORE_RATE));
 }
 
-static void more(const struct ps_plan_answer *a)
+void ps_more_print(const struct ps_more *more, double total_s, double tokens)
 {
-    const double total = a->plans[0].sim.total_s, gen = (double) a->point->stats.max_new_tokens;
     (void) puts("\nWith a little more (memory: planned anew; rates: the first plan as it is):");
     for (int i = 0; i < PS_MORE__COUNT; i++) {
         char what[64], time[32];
-        if (a->more->total_s[i] <= 0) continue;
+        if (more->total_s[i] <= 0) continue;
         (void) snprintf(what, sizeof what, "%s%s",
                         i < PS_MORE_RATE ? "" : "10 % faster: ", more_name(i));
-        seconds_text(a->more->total_s[i], time, sizeof time);
-        (void) printf("  %-36s %9s %+6.1f %%", what, time, 100 * (total / a->more->total_s[i] - 1));
-        if (gen > 0) (void) printf(" %10.2f tokens/s", gen / a->more->total_s[i]);
+        seconds_text(more->total_s[i], time, sizeof time);
+        (void) printf("  %-36s %9s %+6.1f %%", what, time, 100 * (total_s / more->total_s[i] - 1));
+        if (tokens > 0) (void) printf(" %10.2f tokens/s", tokens / more->total_s[i]);
         (void) putchar('\n');
     }
 }
@@ -137,8 +136,9 @@ void ps_plan_print(const struct ps_plan_answer *a)
     for (unsigned k = 0; k < a->n; k++)
         ps_figures_of(&a->point->engine.plan, &a->point->profile, &a->plans[k], &f[k]);
     head(a);
-    table(f, a->n);
-    if (a->more) more(a);
+    ps_figures_print(f, a->n);
+    if (a->more)
+        ps_more_print(a->more, a->plans[0].sim.total_s, (double) a->point->stats.max_new_tokens);
     if (!a->point->profile.measured)
         (void) puts("\nThe hardware's figures are published or derived ones, not measured there.");
     if (a->point->profile.noisy)
@@ -196,16 +196,17 @@ static json_t *answer_json(const struct ps_plan_answer *a)
         return NULL;
     }
     return json_pack(
-        "{s:{s:s, s:I, s:s}, s:{s:s, s:b}, s:{s:I, s:I, s:I}, s:{s:s, s:s}, s:{s:I, s:I, s:I, s:i},"
+        "{s:{s:o, s:I, s:s}, s:{s:s, s:b}, s:{s:I, s:I, s:I}, s:{s:s, s:s}, s:{s:I, s:I, s:I, s:i},"
         " s:o, s:o, s:s?}",
-        "model", "name", a->model->shape.name, "bytes", (json_int_t) a->model->weight_bytes,
-        "dtype", ps_dtype_name(a->model->dtype), "hardware", "name", p->profile.name, "measured",
-        p->profile.measured, "job", "requests", (json_int_t) p->stats.requests, "prompt_tokens",
-        (json_int_t) p->stats.prompt_tokens, "generated_tokens",
-        (json_int_t) p->stats.max_new_tokens, "kv", "policy", q->kv_config.policy, "dtype",
-        ps_dtype_name(q->kv_config.type), "allowed", "host_bytes", (json_int_t) q->host_mem,
-        "gpu_bytes", (json_int_t) q->gpu.mem_bytes, "disk_bytes", (json_int_t) q->disk_space,
-        "threads", (int) q->threads, "plans", plans, "more", rest, "outside", outside(a));
+        "model", "name", ps_json_text(a->model->shape.name), "bytes",
+        (json_int_t) a->model->weight_bytes, "dtype", ps_dtype_name(a->model->dtype), "hardware",
+        "name", p->profile.name, "measured", p->profile.measured, "job", "requests",
+        (json_int_t) p->stats.requests, "prompt_tokens", (json_int_t) p->stats.prompt_tokens,
+        "generated_tokens", (json_int_t) p->stats.max_new_tokens, "kv", "policy",
+        q->kv_config.policy, "dtype", ps_dtype_name(q->kv_config.type), "allowed", "host_bytes",
+        (json_int_t) q->host_mem, "gpu_bytes", (json_int_t) q->gpu.mem_bytes, "disk_bytes",
+        (json_int_t) q->disk_space, "threads", (int) q->threads, "plans", plans, "more", rest,
+        "outside", outside(a));
 }
 
 int ps_plan_print_json(const struct ps_plan_answer *a)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/ps_file.h"
 #include "engine/cli/cli.h"
 #include "engine/job/first_pass.h"
 #include <stdio.h>
@@ -28,6 +29,16 @@ void ps_say(const char *fmt, ...)
     (void) vfprintf(stderr, fmt, ap);
     (void) fputc('\n', stderr);
     va_end(ap);
+}
+
+int ps_output_check(const char *option, const char *output, const char *const *inputs, size_t n,
+                    struct ps_detail *dt)
+{
+    int r = ps_file_replaceable(output, dt);
+    for (size_t i = 0; !r && i < n; i++)
+        if (inputs[i] && ps_same_file(output, inputs[i]))
+            r = ps_fail(dt, -PS_EUSAGE, "%s is read, too; give another name", output);
+    return r < 0 ? ps_fail_in(dt, r, "%s", option) : 0;
 }
 
 int ps_print_json(json_t *report)

@@ -205,6 +205,7 @@ def test_mixed_lengths(t):
     open_end, = bench(t, t.model("pre-f16"), "--prompt-len", "3-20", "--gen-len", "2-9", *SHAPE)["rows"]
     t.eq((open_end["requests"], open_end["complete"]), (12, True), "two blocks")
     t.run("bench", *args, "--project", "1", rc=2).says("--project", "not all alike")
+    t.run("bench", args[0], "--prompt-len", "3-20", "--requests", "4000000000", rc=2).says("4000000000", "10000000")
 
 
 def test_job_lengths(t):
@@ -309,6 +310,11 @@ def test_bad_places(t):
     t.run("bench", m, "-o", "no/such.json", rc=1).says("-o", "no")
     t.run("bench", m, "--log", t.dir, rc=2).says("--log", "regular file")
     t.run("bench", m, "-o", "x", "--log", "x", rc=2).says("same file")
+    suite = t.write("s.json", json.dumps({"model": m, "rows": [{"name": "a", "prompt_len": 5, "gen_len": 3}]}))
+    os.symlink(suite, t.path("link.json"))
+    for option, args in (("-o", ["--suite", suite]), ("--log", ["--suite", suite]), ("-o", [m, "--hardware", suite]), ("-o", [m, "--job", suite]), ("-o", [suite])):
+        t.run("bench", *args, option, "link.json", rc=2).says(option, "is read, too")
+    t.check(json.loads(t.read("s.json"))["model"] == m, "what is read was written")
     t.run("bench", m, "--hardware", "nowhere.json", rc=1).says("--hardware", "nowhere.json")
     t.run("bench", m, "--prompt-len", "100", "--gen-len", "60", rc=2).says("positions")
     t.run("bench", "--suite", "nowhere.json", rc=1).says("--suite", "nowhere.json")
@@ -329,6 +335,19 @@ def test_disk_too_small(t):
         t.skip("OPT-175B would fit on this disk")
     t.run("bench", os.path.join(CONFIGS, "models", "opt-175b.json"), "--pack-dir", t.path("packed"), rc=4).says("random weights take", "free", "--pack-dir")
     t.eq(cached(t), [], "folders left")
+
+
+def test_leftovers(t):
+    """What a killed bench left of random weights is named; what a live one has, and kept ones, are not."""
+    gone = t.start("tokenize")
+    t.finish(gone)
+    names = [f"opt-30b-random-00ff-{gone.pid}", f"opt-30b-random-00ff-{gone.pid}.partial.{gone.pid}", f"opt-30b-random-00ff-{os.getpid()}", "opt-30b-random-00ff", "opt-30b"]
+    for n in names:
+        os.makedirs(os.path.join(t.path("packed"), n))
+    r = t.run("bench", os.path.join(TOP, "models", "demo-opt", "config.json"), "--pack-dir", t.path("packed"), "--prompt-len", "4", "--gen-len", "2", "--requests", "1")
+    told = [x for x in r.err.splitlines() if "was left by" in x]
+    t.eq(sorted(x.split("/")[-1].split(" ")[0] for x in told), sorted(names[:2]), "named")
+    t.eq(cached(t), sorted(names), "what is there")
 
 
 def test_interrupted(t):

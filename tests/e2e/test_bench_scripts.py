@@ -83,6 +83,24 @@ def test_plots_data(t):
         t.check(p.returncode and (words in p.stderr or "matplotlib is missing" in p.stderr), f"{args}: {p.stderr}")
 
 
+WAITS = [{**r, "wait_weights": 20, "wait_kv": 15.5, "wait_other": 4.5} for r in SWEEP if r["total_s"]]
+REPORT = {"time": {"load": 2, "prefill": 1, "decode": 3}, "throughput": {"total": 7}, "wait_s": {"weights": 1, "kv": 0.5, "compute": 2, "tokenizer": None, "output": 0.25}}
+
+
+def test_plots_causes(t):
+    """What the time goes to, in percent, of a sweep, a bench and a report; what is left is idle."""
+    t.write("w.json", json.dumps({"points": WAITS}))
+    want = {"of_compute": 50, "of_weights": 20, "of_kv": 15.5, "of_other": 4.5, "of_idle": 10}
+    t.eq([{k: v for k, v in r.items() if k in plot.CAUSES} for r in plot.load(t.path("w.json"))[0]], [want] * len(WAITS), "of a sweep")
+    t.write("r.json", json.dumps(REPORT))
+    t.eq(plot.load(t.path("r.json"))[0], [{"name": "r.json", "total_s": 4, "tokens_per_s": 7, "of_compute": 50, "of_weights": 25, "of_kv": 12.5, "of_tokenizer": 0, "of_output": 6.25, "of_idle": 6.25}], "of a report")
+    t.write("b.json", json.dumps({"rows": [{**r, "runs": [{**x, "wait_s": {"weights": 1, "kv": 2, "other": 0.5, "idle": 9}} for x in r["runs"]]} for r in BENCH["rows"]]}))
+    t.eq([plot.load(t.path("b.json"))[0][0][k] for k in want], [50, 10, 20, 5, 15], "of a bench, in the middle run")
+    t.write("s.json", json.dumps({"points": SWEEP}))
+    p = run_plot(t, "causes", t.path("s.json"))
+    t.check(p.returncode and ("no waits" in p.stderr or "matplotlib is missing" in p.stderr), p.stderr)
+
+
 def run_plot(t, *args):
     return subprocess.run([sys.executable, os.path.join(TOP, "bench", "plot.py"), *args, "-o", t.path("out.png")], capture_output=True, text=True)
 
@@ -95,7 +113,8 @@ def test_plots(t):
     t.write("s.json", json.dumps({"command": "penstock plan x", "points": SWEEP}))
     t.write("p.json", json.dumps(PREDICT))
     for args in (["over", t.path("s.json"), "--x", "kv-budget", "--by", "host-mem"], ["over", t.path("s.json"), "--x", "host-mem"], ["frontier", t.path("s.json"), "--by", "kv-budget"],
-                 ["causes", t.path("s.json"), "--name", "host-mem"], ["causes", t.write("b.json", json.dumps(BENCH))], ["predicted", t.path("p.json"), "--command", "bench/predict.py"]):
+                 ["busy", t.path("s.json"), "--name", "host-mem"], ["busy", t.write("b.json", json.dumps(BENCH))],
+                 ["causes", t.write("w.json", json.dumps({"points": WAITS})), t.write("r.json", json.dumps(REPORT))], ["predicted", t.path("p.json"), "--command", "bench/predict.py"]):
         p = run_plot(t, *args)
         t.check(p.returncode == 0, f"{args}: {p.stderr[-800:]}")
         png = t.read("out.png")

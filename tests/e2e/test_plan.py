@@ -107,6 +107,31 @@ def test_options_count(t):
         t.check(p["kv_host"] == 100 and p["attention_host"] == 100 and abs(p["weights_gpu"] - 20) < 2, f"{p}")
 
 
+def test_names(t):
+    """What is not UTF-8 has a text in JSON all the same."""
+    with open(config("opt-125m")) as f:
+        shape = json.load(f)
+    shape.pop("_name_or_path", None)                            # it goes by its file's name then, in which a byte is no UTF-8
+    name = t.write("mod\udce8le.json", json.dumps(shape))
+    h = profile(t)
+    r = t.run("plan", name, "--hardware", h, *JOB, "--json")
+    t.eq(json.loads(r.out)["model"]["name"], "mod\ufffdle", "the model's name")
+    r = t.run("plan", name, "--hardware", h, *JOB, "--sweep", "kv-budget=10%", "--format", "json")
+    got = json.loads(r.out)
+    t.check(got["model"] == "mod\ufffdle" and "mod\ufffdle.json" in got["command"], f"{got['model']}, {got['command']}")
+    t.run("bench", name, "--hardware", h, "--requests", "3", "-o", "b.json")
+    t.eq(json.loads(t.read("b.json"))["model"]["name"], "mod\ufffdle", "the name in bench's JSON")
+
+
+def test_help(t):
+    """Defaults are plan's, not generate's."""
+    out = " ".join(t.run("plan", "--help").out.split())
+    for words in ("most host memory (default 80 % of what the hardware has)", "all of the hardware's, less 5 %", "where a quick probe measures the disk"):
+        t.check(words in out, f"{words!r} is not in --help")
+    t.check("OUTPUT" not in out and "available" not in out, "generate's defaults")
+    t.check("80 % of what is available" in " ".join(t.run("generate", "--help").out.split()), "generate's own")
+
+
 def test_job(t):
     """A file of requests: its own lengths, token ids where there is no tokenizer."""
     t.write("ids.jsonl", "".join(json.dumps({"prompt": list(range(4, 14 + 3 * i)), "max_tokens": 5 + i}) + "\n" for i in range(30)))
@@ -166,6 +191,14 @@ BAD = {
     "slots": (["--gpu-batch-size", "65537"], "--gpu-batch-size 65537, --num-gpu-batches 0 (0: automatic): at most 65536", 2),
     "learned positions": (["--kv-positions", "cache"], "opt-1.3b has learned positions", 2),
 }
+
+
+def test_output_is_read(t):
+    """A table does not replace what it was made from."""
+    h = profile(t)
+    before = t.read("machine.json")
+    plan(t, "--sweep", "kv-budget=10%", "-o", h, hardware=h, rc=2).says("-o", "is read, too")
+    t.eq(t.read("machine.json"), before, "the profile")
 
 
 @cases(**BAD)
