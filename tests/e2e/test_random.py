@@ -16,7 +16,9 @@ BASE = ["--weights", "host:100", "--kv", "host:100", "--hidden", "host:100", "--
 # ---------------------------------------------------------------- what a seed stands for
 
 def random_model(rng):
-    heads, d = rng.randint(1, 3), rng.choice([rng.randint(1, 40), rng.choice([1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33])])
+    heads, d = rng.randint(1, 3), rng.choice([rng.randint(1, 40), rng.choice([1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 127, 128, 129])])
+    if d > 40:                          # a large model is made slowly
+        heads = 1
     m = dict(hidden=heads * d, heads=heads, ffn=rng.choice([1, rng.randint(1, 130)]), vocab=rng.choice([rng.randint(3, 40), rng.randint(41, 300)]),
              layers=rng.randint(1, 3), positions=rng.randint(50, 90), dtype=rng.choice(["F16", "BF16", "F32"]), post=rng.random() < 0.3,
              bias=rng.random() < 0.75, tied=rng.random() < 0.75, prefix=rng.choice(["model.decoder.", "decoder."]))
