@@ -49,8 +49,8 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
         fprintf(f, ", if %llu MiB can be pinned (ulimit -l)", whole_mib(p->pinned_bytes));
     if (no_room)
         fprintf(f,
-                ", but this machine (or its cgroup) has %llu MiB for it: it takes more memory, a "
-                "larger cgroup limit, or shorter requests",
+                ", but this machine (or its cgroup) has %llu MiB for it: it takes more memory or "
+                "a larger cgroup limit",
                 (unsigned long long) q->host_most >> 20);
     fputs(".\n", f);
     if (p->gpu_bytes > q->gpu.mem_bytes)
