@@ -3,15 +3,17 @@
 """Mutants of the product: each has one statement less that orders things on a GPU (an event, a barrier, a pin, a use of a buffer), and
 the tests must find it.
 
-    mutants.py BUILD [--list] [--sample] [--only REGEX]... [--jobs N] [--timeout S] [--json FILE] [--table FILE]
+    mutants.py BUILD [--list] [--sample] [--only REGEX]... [--jobs N] [--timeout S] [--json FILE [--for S]] [--table FILE]
 
 BUILD is a build folder that is up to date (gcc, no sanitizer). A changed file lies beside the tree, only what is made of it is compiled,
 and a test's objects are linked with these in front of its libraries: the tree and BUILD stay as they are. A mutant is found if one of
 its tests fails, or does not end in time. --sample takes the few that CI tries, so that this script and the tests keep up.
+All take half an hour: results are put into --json's FILE as they come, what stands there of the same change and the same tests is not tried again,
+and after --for's seconds none is begun. --table is written once none is left.
 A mutant that no test can find stands in EXPLAINED, with the reason. Exit 1: one survived that does not, or one of EXPLAINED was found.
-The last line is `N passed, N failed, N skipped`: found, survived, explained.
+Exit 3: neither, but some are left. The last line is `N passed, N failed, N skipped`: found, survived, explained.
 """
-import argparse, concurrent.futures, glob, json, os, re, shlex, shutil, signal, subprocess, sys, tempfile, time
+import argparse, concurrent.futures, glob, hashlib, json, math, os, re, shlex, shutil, signal, subprocess, sys, tempfile, threading, time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KTEST = "ps-ktest-cudaemu"
@@ -64,9 +66,10 @@ SAMPLE = ["event:dev_cuda.c:order#", "event:dev_cuda.c:issue_main#", "pin:dev_cu
 
 
 class Mutant:
-    def __init__(self, kind, path, line, text, new_text, function, nth):
+    def __init__(self, kind, path, line, text, new_text, function, nth, tests=None):
         self.kind, self.path, self.line, self.text, self.new_text = kind, path, line, text, new_text
         self.name = f"{kind}:{os.path.basename(path)}:{function}#{nth}"
+        self.tests = tests or KINDS[kind].tests_of(path)
         self.result, self.by, self.seconds = None, "", 0.0
 
     def __str__(self):
@@ -117,7 +120,14 @@ class Build:
         self.path = os.path.abspath(path)
         with open(os.path.join(self.path, "compile_commands.json")) as f:
             self.compile = [c for c in json.load(f) if "ps_kcuda_fast" not in c["output"]]
-        self.link = {}
+        self.link, self.sums = {}, {}
+
+    def sum_of(self, test):
+        """What the test is made of, in a word."""
+        if test not in self.sums:
+            with open(os.path.join(self.path, "tests", test), "rb") as f:
+                self.sums[test] = hashlib.sha256(f.read()).hexdigest()
+        return self.sums[test]
 
     def link_command(self, test):
         if test not in self.link:
@@ -175,11 +185,11 @@ def compile_changed(build, m, at):
     return objects
 
 
-def try_tests(build, m, at, timeout, tests):
+def try_tests(build, m, at, timeout):
     objects = compile_changed(build, m, at)
     if objects is None:
         return "does not build", ""
-    for test in tests:
+    for test in m.tests:
         cmd, exe = list(build.link_command(test[0])), os.path.join(at, test[0])
         i = cmd.index("-o")
         cmd[i + 1:i + 2] = [exe, *objects]
@@ -191,29 +201,57 @@ def try_tests(build, m, at, timeout, tests):
     return "survived", ""
 
 
-def judge(build, m, timeout, tests=None):
+def judge(build, m, timeout):
     at, begin = tempfile.mkdtemp(prefix="mutant-"), time.monotonic()
     try:
-        m.result, m.by = try_tests(build, m, at, timeout, tests or KINDS[m.kind].tests_of(m.path))
+        m.result, m.by = try_tests(build, m, at, timeout)
         if m.result == "does not build":
             with open(os.path.join(at, "log"), errors="replace") as f:
                 m.by = next((x.strip() for x in f if "error" in x), "")[:200]
     finally:
         shutil.rmtree(at, ignore_errors=True)
     m.seconds = time.monotonic() - begin
-    return m
 
 
-def check_whole(build, ms, timeout, pool):
-    """The same way with nothing cut out: every test must pass, or finding means nothing."""
-    wholes, seen = [], set()
+class Results:
+    """Of earlier runs and this one; FILE may be None."""
+
+    def __init__(self, path, build):
+        self.path, self.build, self.all, self.lock = path, build, {}, threading.Lock()
+        if path and os.path.exists(path):
+            with open(path) as f:
+                self.all = {r["name"]: r for r in json.load(f)}
+
+    def key(self, m):
+        return hashlib.sha256("\0".join([m.new_text] + [" ".join(t) + self.build.sum_of(t[0]) for t in m.tests]).encode()).hexdigest()
+
+    def take(self, m):
+        """-> whether m's result is known"""
+        r = self.all.get(m.name)
+        if not r or r["key"] != self.key(m):
+            return False
+        m.result, m.by, m.seconds = r["result"], r["by"], r["seconds"]
+        return True
+
+    def put(self, m):
+        with self.lock:
+            self.all[m.name] = dict(name=m.name, kind=m.kind, file=m.path, line=m.line, text=m.text.strip(), result=m.result, by=m.by,
+                                    why=EXPLAINED.get(m.name), seconds=round(m.seconds, 1), key=self.key(m))
+            if self.path:
+                with open(self.path + ".new", "w") as f:
+                    json.dump(list(self.all.values()), f, indent=1)
+                os.replace(self.path + ".new", self.path)
+
+
+def wholes(ms):
+    """The same way with nothing cut out, once for each test: all must pass, or finding means nothing."""
+    made, seen = [], set()
     for m in ms:
-        tests = [t for t in KINDS[m.kind].tests_of(m.path) if t not in seen]
-        seen.update(tests)
-        wholes += [(Mutant(m.kind, m.path, 0, "", open(os.path.join(TOP, m.path)).read(), "whole", 0), [t]) for t in tests]
-    for w in pool.map(lambda w: judge(build, w[0], timeout, w[1]), wholes):
-        if w.result != "survived":
-            raise SystemExit(f"mutants.py: {w.path} as it is: {w.result}, {w.by}")
+        for t in m.tests:
+            if t not in seen:
+                seen.add(t)
+                made.append(Mutant(m.kind, m.path, 0, "", open(os.path.join(TOP, m.path)).read(), "whole", " ".join(t), [t]))
+    return made
 
 
 def bad(m):
@@ -234,6 +272,7 @@ def main():
     ap.add_argument("--jobs", type=int, default=1)
     ap.add_argument("--timeout", type=float, default=300, help="seconds for one test (300)")
     ap.add_argument("--json", metavar="FILE")
+    ap.add_argument("--for", dest="seconds", type=float, default=math.inf, metavar="S", help="seconds after which no mutant is begun")
     ap.add_argument("--table", metavar="FILE", help="Markdown")
     a = ap.parse_args()
     ms = all_mutants()
@@ -248,21 +287,30 @@ def main():
         print("\n".join(map(str, ms)))
         return 0
     build = Build(a.build)
-    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        check_whole(build, ms, a.timeout, pool)
-        for m in pool.map(lambda m: judge(build, m, a.timeout), ms):
+    results, end = Results(a.json, build), time.monotonic() + a.seconds
+
+    def one(m):
+        if not results.take(m) and time.monotonic() < end:
+            judge(build, m, a.timeout)
+            results.put(m)
             print(f"{m.result} ({m.seconds:.0f} s) {m}{'   <- ' + m.by if m.by else ''}{'   explained' if m.name in EXPLAINED else ''}", flush=True)
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump([dict(name=m.name, kind=m.kind, file=m.path, line=m.line, text=m.text.strip(), result=m.result, by=m.by, why=EXPLAINED.get(m.name),
-                            seconds=round(m.seconds, 1)) for m in ms], f, indent=1)
-    if a.table:
+        return m
+
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        for w in pool.map(one, wholes(ms)):
+            if w.result not in (None, "survived"):
+                raise SystemExit(f"mutants.py: {w.path} as it is: {w.result}, {w.by}")
+        tried = [m for m in pool.map(one, ms) if m.result]
+    left = len(ms) - len(tried)
+    if a.table and not left:
         with open(a.table, "w") as f:
             f.write(table(ms))
-    failed = [m for m in ms if bad(m)]
-    explained = sum(m.result == "survived" for m in ms) - sum(m.result == "survived" for m in failed)
-    print(f"{len(ms) - len(failed) - explained} passed, {len(failed) + (not ms)} failed, {explained} skipped")
-    return 1 if failed or not ms else 0
+    failed = [m for m in tried if bad(m)]
+    explained = sum(m.result == "survived" for m in tried) - sum(m.result == "survived" for m in failed)
+    if left:
+        print(f"{left} left")
+    print(f"{len(tried) - len(failed) - explained} passed, {len(failed) + (not ms)} failed, {explained} skipped")
+    return 1 if failed or not ms else 3 if left else 0
 
 
 if __name__ == "__main__":
