@@ -17,6 +17,7 @@ void ps_out_close(struct ps_profile_out *o)
 {
     json_decref(o->root);
     json_decref(o->notes);
+    o->root = o->notes = NULL;
 }
 
 void ps_out_set(struct ps_profile_out *o, json_t *obj, const char *key, json_t *value)

@@ -12,7 +12,7 @@ struct ps_profile_out {
     int err;                            /* -ENOMEM: something is missing */
 };
 int ps_out_open(struct ps_profile_out *o) ps_must_check;
-void ps_out_close(struct ps_profile_out *o);
+void ps_out_close(struct ps_profile_out *o); /* also after an error, and twice */
 /* A member of obj that is a new object, or (in a list) one more: not the caller's; NULL once memory was short, which what follows takes. */
 json_t *ps_out_object(struct ps_profile_out *o, json_t *obj, const char *key);
 json_t *ps_out_list(struct ps_profile_out *o, json_t *obj, const char *key);

@@ -75,6 +75,22 @@ static void every_allocation_fails(void **state)
 
 static volatile int stop;
 static double last;
+static void open_fails(void **state)
+{
+    for (unsigned n = 1;; n++) {
+        struct ps_profile_out o;
+        ps_mem_fault_arm(n);
+        const int r = ps_out_open(&o);
+        const bool hit = ps_mem_fault_hit();
+        ps_mem_fault_arm(0);
+        if (r < 0)
+            assert_true(r == -ENOMEM && !o.root && !o.notes); /* nothing for its caller to close */
+        ps_out_close(&o);
+        if (!hit) break;
+        assert_true(n < 100);
+    }
+}
+
 static void on_progress(void *ud, const char *what, double done)
 {
     if (!*what || !(done >= last - 1e-9) || !(done <= 1.0001)) *(int *) ud = -1;
@@ -132,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(round_trip),
                                         cmocka_unit_test(every_allocation_fails),
+                                        cmocka_unit_test(open_fails),
                                         cmocka_unit_test(this_machine), cmocka_unit_test(stopped) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
