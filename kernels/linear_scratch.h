@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The x86 rows of `linear`: how they cut the work, and so a worker's scratch. op_dense.c sizes it, linear_impl.h
- * carves it. A row with its own packing (tiles) adds its need to ps_linear_scratch(). */
+/* The x86 rows of `linear`: how they cut the work, and so a worker's scratch. op_dense.c sizes it, linear_dot.h and
+ * linear_panel.h carve it. A row with its own packing (tiles) adds its need to ps_linear_scratch(). */
 #ifndef PS_LINEAR_SCRATCH_H
 #define PS_LINEAR_SCRATCH_H
 #include "kernels/kern.h"
