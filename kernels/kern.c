@@ -91,8 +91,9 @@ uint64_t ps_op_grain(enum ps_op op, const void *args, unsigned threads)
 
 uint64_t ps_op_next_span(enum ps_op op, uint64_t grain, uint64_t left)
 {
-    const uint64_t most = left - (left + 7) / 8, want = infos[op]->span_share ? most : 0;
-    return want > grain ? want : grain < left ? grain : left;
+    const uint64_t rest = (left + 7) / 8, most = infos[op]->span_share ? left - rest : 0;
+    if (most && rest < grain / 4) return left; /* for so little a span repeats too much */
+    return most > grain ? most : grain < left ? grain : left;
 }
 
 int ps_kern_run_all(const struct ps_kern *k, const void *args, void *scratch)

@@ -84,8 +84,8 @@ struct ps_cost ps_op_cost(enum ps_op op, const void *args);
 /* Units of the least span when so many threads share them: several spans a thread, so that one that loses its core does not hold
  * up its whole share; fewer where each span repeats some work. At least 1. */
 uint64_t ps_op_grain(enum ps_op op, const void *args, unsigned threads);
-/* Units of the next span of a thread that has `left` (>= 1) for itself: a grain; or most of them, where spans repeat some work and
- * all units take the same time. */
+/* Units of the next span of a thread that has `left` (>= 1) for itself: a grain; or, where spans repeat some work and all
+ * units take the same time, most of them, all where the rest would be less than a quarter of a grain. */
 uint64_t ps_op_next_span(enum ps_op op, uint64_t grain, uint64_t left);
 /* Scratch that one call of this row needs. */
 size_t ps_kern_scratch(const struct ps_kern *k, const void *args);
