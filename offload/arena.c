@@ -58,10 +58,11 @@ static void populate(uint8_t *p, uint64_t len)
 
 static int map(struct ps_arena *a, const struct ps_arena_cfg *cfg, struct ps_detail *dt)
 {
-    uint64_t want = PS_ROUND_UP(cfg->bytes, HUGE_PAGE);
-    if (want < cfg->bytes || want > SIZE_MAX - HUGE_PAGE || !cfg->bytes)
+    const uint64_t bytes = cfg->front_bytes ? cfg->front_bytes : cfg->bytes;
+    uint64_t want = PS_ROUND_UP(bytes, HUGE_PAGE);
+    if (want < bytes || want > SIZE_MAX - HUGE_PAGE || !bytes)
         return ps_fail(dt, -EINVAL, "an arena of %llu bytes cannot be mapped",
-                       (unsigned long long) cfg->bytes);
+                       (unsigned long long) bytes);
     uint8_t *p = mmap(NULL, want + HUGE_PAGE, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
@@ -80,7 +81,7 @@ static int map(struct ps_arena *a, const struct ps_arena_cfg *cfg, struct ps_det
     } else if (cfg->near_pci) {
         (void) ps_numa_prefer(a->base, want, ps_numa_node_of("", cfg->near_pci));
     }
-    if (cfg->populate) populate(a->base, cfg->bytes);
+    if (cfg->populate) populate(a->base, bytes);
     return 0;
 }
 

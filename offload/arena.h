@@ -17,6 +17,8 @@ struct ps_arena_cfg {
     bool measure;   /* no memory behind it: alloc gives NULL pointers and counts */
     /* Not NULL: cuts up this memory, which is somebody else's (a GPU's) and stays it, and never touches it. */
     void *base;
+    /* Memory only up to here, 0 = all: what lies behind has addresses, which nobody may touch (a simulation's). */
+    uint64_t front_bytes;
     bool
         populate; /* touch every page at open, from several threads, so that no fault comes later */
     const char *numa_nodes; /* libnuma's syntax ("0", "0-1"); NULL = the kernel's policy, or: */

@@ -38,7 +38,8 @@ int ps_generate_plan(void *ud, const struct ps_plan_req *req, const struct ps_le
     if (r < 0) return r;
     ps_figures_of(req, &g->profile, &x, &g->figures);
     if (g->wants_more)
-        r = ps_search_more(req, &g->profile, lengths, NULL, g->stop, &x, &g->more, dt);
+        r = ps_search_more(req, &g->profile, lengths, NULL, req->threads, g->stop, &x, &g->more,
+                           dt);
     if (r < 0) {
         ps_plan_done(&x.plan);
         return r;

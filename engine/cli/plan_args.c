@@ -159,6 +159,16 @@ static void join(int argc, char **argv, char *ret, size_t cap)
         n += (size_t) snprintf(ret + n, cap - n, "%s%s", i ? " " : "", argv[i]);
 }
 
+bool ps_plan_sweeps(const struct ps_plan_args *a, const char *name)
+{
+    const size_t n = strlen(name);
+    for (unsigned i = 0; i < a->n_sweep; i++) {
+        const char *s = a->sweep[i] + strspn(a->sweep[i], "-");
+        if (!strncmp(s, name, n) && s[n] == '=') return true;
+    }
+    return false;
+}
+
 void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret)
 {
     static const struct argp_child children[] = { { .argp = &ps_engine_plan_argp }, { 0 } };
@@ -175,7 +185,7 @@ void ps_plan_parse(int argc, char **argv, struct ps_plan_args *ret)
         ps_engine_help,
         NULL
     };
-    *ret = (struct ps_plan_args) { .hardware = "this", .dtype = -1, .top = 5 };
+    *ret = (struct ps_plan_args) { .dtype = -1, .top = 5 };
     ret->job.limit = UINT64_MAX;
     ret->job.defaults = (struct ps_params) { .max_tokens = 16, .top_p = 1, .logprobs = -1 };
     ps_engine_args_init(&ret->point.engine);

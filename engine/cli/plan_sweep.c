@@ -19,6 +19,19 @@ struct run {
     struct ps_detail dt;
 };
 
+/* A figure of which nothing would come: the disk is planned for where both its rates are known. */
+static int useless(const struct ps_point *p, const char *name, struct ps_detail *dt)
+{
+    const struct ps_profile *f = &p->profile;
+    if (strncmp(name, "disk.", 5) != 0 || (f->disk_read.alone > 0 && f->disk_write.alone > 0))
+        return 0;
+    return ps_fail(
+        dt, -PS_EUSAGE,
+        "--sweep %s: %s does not say how fast its disk is, so nothing is planned for it; "
+        "both disk.read and disk.write were expected",
+        name, f->name);
+}
+
 /* The point of a row, or the first value that cannot be. */
 static int point_at(const struct run *x, size_t row, struct ps_point *ret, struct ps_detail *dt)
 {
@@ -37,6 +50,10 @@ static int point_at(const struct run *x, size_t row, struct ps_point *ret, struc
                            "host-mem, gen-len), nor a field of a profile (as disk.read, gpu.mem)",
                            ax->name);
         if (r < 0) return ps_fail_in(dt, r, "--sweep %s", ax->name);
+    }
+    for (unsigned a = 0; a < n; a++) {
+        int r = useless(ret, x->s->axis[a].name, dt);
+        if (r < 0) return r;
     }
     return 0;
 }

@@ -130,6 +130,16 @@ static const char *outside(const struct ps_plan_answer *a)
     return NULL;
 }
 
+/* What is not planned for though it could be; or NULL. */
+static const char *note(const struct ps_plan_answer *a)
+{
+    const struct ps_plan_req *q = &a->point->engine.plan;
+    return !q->no_disk && !q->disk_space && !a->point->profile.disk_space
+               ? "The profile does not say how much room its disk has (disk.space): no KV and no "
+                 "hidden states are planned for it; --disk-space gives them some."
+               : NULL;
+}
+
 void ps_plan_print(const struct ps_plan_answer *a)
 {
     struct ps_figures f[16];
@@ -143,6 +153,7 @@ void ps_plan_print(const struct ps_plan_answer *a)
         (void) puts("\nThe hardware's figures are published or derived ones, not measured there.");
     if (a->point->profile.noisy)
         (void) puts("\nSome of the hardware's figures were noisy when they were measured.");
+    if (note(a)) (void) printf("\n%s\n", note(a));
     if (outside(a)) (void) printf("\nOutside of what was probed: %s\n", outside(a));
 }
 
@@ -197,7 +208,7 @@ static json_t *answer_json(const struct ps_plan_answer *a)
     }
     return json_pack(
         "{s:{s:o, s:I, s:s}, s:{s:s, s:b}, s:{s:I, s:I, s:I}, s:{s:s, s:s}, s:{s:I, s:I, s:I, s:i},"
-        " s:o, s:o, s:s?}",
+        " s:o, s:o, s:s?, s:s?}",
         "model", "name", ps_json_text(a->model->shape.name), "bytes",
         (json_int_t) a->model->weight_bytes, "dtype", ps_dtype_name(a->model->dtype), "hardware",
         "name", p->profile.name, "measured", p->profile.measured, "job", "requests",
@@ -206,7 +217,7 @@ static json_t *answer_json(const struct ps_plan_answer *a)
         q->kv_config.policy, "dtype", ps_dtype_name(q->kv_config.type), "allowed", "host_bytes",
         (json_int_t) q->host_mem, "gpu_bytes", (json_int_t) q->gpu.mem_bytes, "disk_bytes",
         (json_int_t) q->disk_space, "threads", (int) q->threads, "plans", plans, "more", rest,
-        "outside", outside(a));
+        "outside", outside(a), "note", note(a));
 }
 
 int ps_plan_print_json(const struct ps_plan_answer *a)

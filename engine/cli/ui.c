@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool line_open; /* a progress line on a terminal, without its end */
+static _Atomic bool line_open; /* a progress line on a terminal, without its end */
 
 void ps_progress_end(void)
 {

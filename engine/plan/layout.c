@@ -92,6 +92,7 @@ static void take_control(struct cut *c, struct ps_layout *l)
     TAKE(entries, l->from_gpu_pos);
     TAKE(entries, l->from_gpu_score);
 #undef TAKE
+    l->control_bytes = ps_arena_used(c->host);
 }
 
 static void take_far(struct cut *c, struct ps_layout *l)

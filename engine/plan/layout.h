@@ -102,6 +102,8 @@ struct ps_layout {
     float *dump_score;
     int32_t *from_gpu_pos; /* beside a GPU, for --dump-kv: [Hkv * kv_cap] */
     float *from_gpu_score;
+    uint64_t
+        control_bytes; /* the front of the host arena: what this thread itself writes and reads, and kernels by pointer */
     uint64_t pinned_bytes; /* beside a GPU: the front of the host arena that has to be pinned */
 };
 

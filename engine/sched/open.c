@@ -91,7 +91,10 @@ static int no_device(const struct ps_sched *s, int r)
                    ps_err_limits(r));
 }
 
-/* Memory of the GPU is the device's, cut up here; a mapping stands for it where there is no GPU behind the plan (sim, tests). */
+/* Where a GPU's memory is that is not there: an address that nobody goes to. */
+static void *nowhere(void) { return (void *) (uintptr_t) (UINT64_C(1) << 30); }
+
+/* Memory of the GPU is the device's, cut up here; a mapping stands for it where tests have no GPU behind the plan. */
 static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
 {
     struct ps_sched *s = &x->s;
@@ -100,6 +103,7 @@ static int open_gpu(struct ps_opened *x, const struct ps_dev_cfg *cfg)
     int r = 0;
     if (c->sim) {
         r = open_sim(s);
+        mem.base = nowhere();
     } else if (c->device) {
         r = c->device(cfg, &s->dev);
     } else {
@@ -162,6 +166,17 @@ static int init_sched(struct ps_sched *s)
     return r;
 }
 
+/* A simulated machine may have more memory than there is here, or than a limit allows: of its arena only what is touched is memory. */
+static int simulated_memory(const struct ps_sched *s, struct ps_arena_cfg *mem)
+{
+    ps_auto_arena struct ps_arena *measured = NULL;
+    struct ps_layout l = { 0 };
+    int r = ps_arena_open(&(const struct ps_arena_cfg) { .measure = true }, &measured, s->dt);
+    if (!r) r = ps_layout_host(measured, s->m, s->plan, s->cfg->threads, &l, s->dt);
+    mem->front_bytes = l.control_bytes;
+    return r;
+}
+
 int ps_open_run(struct ps_opened *x)
 {
     struct ps_sched *s = &x->s;
@@ -170,7 +185,8 @@ int ps_open_run(struct ps_opened *x)
                                 .populate = !c->sim, /* then nothing is read or computed */
                                 .numa_nodes = c->numa_nodes,
                                 .near_pci = s->d->gpu ? c->near_pci : NULL };
-    int r = ps_arena_open(&mem, &x->host, s->dt);
+    int r = c->sim ? simulated_memory(s, &mem) : 0;
+    if (!r) r = ps_arena_open(&mem, &x->host, s->dt);
     if (!r) r = ps_layout_host(x->host, s->m, s->plan, c->threads, &s->l, s->dt);
     if (!r) s->host_mem = ps_arena_base(x->host);
     if (!r && !c->sim) r = make_offload_file(x);

@@ -16,9 +16,9 @@ struct ps_more {
     double total_s[PS_MORE__COUNT]; /* of the job; 0: the machine has none of it */
 };
 
-/* `best` is ps_search()'s first. */
+/* `best` is ps_search()'s first. So many simulations at a time. */
 int ps_search_more(const struct ps_plan_req *req, const struct ps_profile *p,
                    const struct ps_lengths *lengths, const struct ps_schedule *schedule,
-                   const volatile int *stop, const struct ps_planned *best, struct ps_more *ret,
-                   struct ps_detail *dt) ps_must_check;
+                   unsigned threads, const volatile int *stop, const struct ps_planned *best,
+                   struct ps_more *ret, struct ps_detail *dt) ps_must_check;
 #endif

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """penstock plan: what it says of a machine that is only described."""
-import csv, io, json, os, signal, time
+import csv, io, json, os, resource, signal, time
 
 from harness import TOP, cases, smoke, threads
 
@@ -285,6 +285,34 @@ def test_sweep_refused_points(t):
     t.check("--host-mem" in r[0]["reason"] and not r[0]["tokens_per_s"] and r[1]["tokens_per_s"] and not r[1]["reason"], f"{r}")
     r = rows(plan(t, "--sweep", "prompt-len=100,5000", hardware=profile(t)).out)
     t.check("positions" in r[1]["reason"] and not r[0]["reason"], f"{r}")
+
+
+def test_sweep_of_the_disk(t):
+    """One rate of a disk that is not known is not enough to plan for it."""
+    h = profile(t, gpu=False, **{"disk.read": None, "disk.write": None})
+    for axis in ("disk.read=1GB/s,2GB/s", "disk.space=10GB,20GB"):
+        plan(t, "--sweep", axis, hardware=h, rc=2).says("--sweep disk.", "both disk.read and disk.write")
+    r = rows(plan(t, "--sweep", "disk.read=1GB/s,2GB/s", "--sweep", "disk.write=1GB/s", "--host-mem", "2G", "--disk-space", "100G", hardware=h).out)
+    t.check(float(r[0]["total_s"]) > float(r[1]["total_s"]) and float(r[0]["weights_disk"]) > 0, f"{r}")
+
+
+def test_room_not_said(t):
+    """A disk of known rates whose room is not: told; not if an option says it."""
+    p = json.loads(t.read(profile(t, gpu=False)))
+    del p["disk"]["space"]
+    h = t.write("m.json", json.dumps(p))
+    note = plan_json(t, hardware=h)["note"]
+    t.check("disk.space" in note and "--disk-space" in note, f"{note}")
+    t.check(note in plan(t, hardware=h).out, "the note is not in the text")
+    t.check(plan_json(t, "--disk-space", "10G", hardware=h)["note"] is None and plan_json(t)["note"] is None, "a note for nothing")
+
+
+def test_little_address_space(t):
+    """Planning for a machine with more memory than this process may have."""
+    if t.shared.slow_by > 1:
+        t.skip("sanitizers need address space")
+    few = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    plan(t, "--host-mem", "60G", "--top", "1", model="opt-30b", preexec_fn=few).says()
 
 
 BAD_SWEEPS = {

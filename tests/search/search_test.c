@@ -150,7 +150,7 @@ static void more(void **state)
         unsigned n = 0;
         random_rig(&r);
         if (!search(&r, 1, &p, &n)) {
-            assert_ok_dt(ps_search_more(&r.req, &r.profile, &r.lengths, NULL, NULL, &p, &more, &dt),
+            assert_ok_dt(ps_search_more(&r.req, &r.profile, &r.lengths, NULL, 2, NULL, &p, &more, &dt),
                          &dt);
             const bool gpu = r.profile.gpu_mem > 0;
             for (int k = 0; k < PS_MORE__COUNT; k++) {
