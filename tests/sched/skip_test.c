@@ -43,7 +43,6 @@ static int run(struct sj *j, struct ps_plan_req *q,
     j->skip = skip;
     int r = sj_run(j, q, &(struct ps_sim_cfg) { .profile = &machine }, &dt);
     if (r < 0) assert_err(r, PS_EBUDGET);
-    j->run.host_s = 0; /* of the wall */
     return r;
 }
 
@@ -65,7 +64,8 @@ static void random_req(struct ps_plan_req *q, unsigned *seed, bool gpu)
     q->num_gpu_batches = 1 + (uint32_t) rand_r(seed) % 3;
     q->prefill_tokens = rand_r(seed) % 2 ? 0 : 64;
     q->prefetch = (uint32_t) rand_r(seed) % 4;
-    if (rand_r(seed) % 4 == 0) q->kv_config.budget_of = PS_BUDGET_OF_PROMPT;
+    if (rand_r(seed) % 4 == 0 && strcmp(q->kv_config.policy, "full") != 0)
+        q->kv_config.budget_of = PS_BUDGET_OF_PROMPT;
 }
 
 static void same(const struct ps_run_stats *a, const struct ps_run_stats *b, unsigned seed)
