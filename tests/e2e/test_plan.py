@@ -123,6 +123,33 @@ def test_names(t):
     t.eq(json.loads(t.read("b.json"))["model"]["name"], "mod\ufffdle", "the name in bench's JSON")
 
 
+def test_dry_run(t):
+    """What generate plans for this machine is what plan does, and --dry-run tells it as plan does."""
+    env = {"XDG_CACHE_HOME": t.path("cache")}
+    with open(config("opt-125m")) as f:
+        shape = json.load(f)
+    t.write("c.json", json.dumps({**shape, "hidden_size": 512, "word_embed_proj_dim": 512, "ffn_dim": 2048, "num_attention_heads": 8, "num_hidden_layers": 4}))
+    t.run("convert", "--dummy", "c.json", "model")
+    t.run("probe", "--quick", "--seconds", "1", "--threads", "2", "--host-mem", "256M", "--offload-dir", t.dir, "--disk-space", "64M", env=env)
+    t.write("job.jsonl", "".join(json.dumps({"prompt": list(range(4, 30 + i)), "max_tokens": 9}) + "\n" for i in range(40)))
+    how = ["--host-mem", "120M", "--disk-space", "1G", "--threads", "2", "--kv-policy", "h2o"]
+    a = t.run("generate", "model", "job.jsonl", "-o", "out.jsonl", *how, "--dry-run", env=env).out
+    b = t.run("plan", "model", "--hardware", "this", "--job", "job.jsonl", "--top", "1", *how, env=env).out
+    a, b = a[a.index("tokens/s"):], b[b.index("tokens/s"):]
+    a, b = ([x for x in text.splitlines() if x] for text in (a, b))
+    t.eq(a, b[:len(a)], "what the two say of the plan")
+    t.check(any("10 % faster: disk reads" in x for x in a) and any("1 GiB of host memory" in x for x in a) and any("limited by" in x for x in a), f"{a}")
+    t.check(not os.path.exists(t.path("out.jsonl")), "a dry run wrote results")
+
+
+def test_all_models(t):
+    """Every configuration that comes along is planned for."""
+    h = profile(t)
+    for name in sorted(os.listdir(os.path.join(TOP, "configs", "models"))):
+        a = plan_json(t, "--top", "1", "--gpu-batch-size", "4", "--num-gpu-batches", "2", "--prefetch", "1", "--prefill-tokens", "400", model=name[:-len(".json")], hardware=h)
+        t.check(a["plans"][0]["tokens_per_s"] > 0 and a["plans"][0]["host_bytes"] <= a["allowed"]["host_bytes"], f"{name}: {a['plans']}")
+
+
 def test_help(t):
     """Defaults are plan's, not generate's."""
     out = " ".join(t.run("plan", "--help").out.split())
