@@ -134,6 +134,19 @@ def test_all_suites(t):
             t.check(all(r["error"] is None for r in d["rows"]), f"{name}: {[r['error'] for r in d['rows']]}")
 
 
+def test_all_models(t):
+    """Every configuration that comes along is planned for and simulated; more models than a suite may have are refused."""
+    models = sorted(os.listdir(os.path.join(CONFIGS, "models")))
+    rows = [{"name": m, "model": os.path.join(CONFIGS, "models", m), "prompt_len": 60, "gen_len": 8, "requests": 8} for m in models]
+    shape = {"gpu-batch-size": 4, "num-gpu-batches": 2, "prefetch": 1, "prefill-tokens": 240}
+    t.write("s.json", json.dumps({"options": shape, "rows": rows}))
+    d = bench(t, "--suite", "s.json", "--hardware", T4)
+    t.eq([r["model"] for r in d["rows"]], [m[:-len(".json")] for m in models], "models")
+    t.check(all(r["error"] is None and r["tokens_per_s"]["median"] > 0 for r in d["rows"]), f"{[r['error'] for r in d['rows']]}")
+    t.write("s.json", json.dumps({"rows": rows + [{**rows[0], "model": f"{i}.json"} for i in range(17 - len(rows))]}))
+    t.run("bench", "--suite", "s.json", "--hardware", T4, rc=1).says("model: too many models")
+
+
 def test_simulated(t):
     d = bench(t, "--suite", os.path.join(CONFIGS, "bench", "flexgen-175b.json"), "--hardware", T4, "--log", "bench.log", timeout=120)
     t.check(d["simulated"] and d["hardware"].startswith("T4"), f"{d['hardware']}")

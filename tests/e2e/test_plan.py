@@ -142,14 +142,6 @@ def test_dry_run(t):
     t.check(not os.path.exists(t.path("out.jsonl")), "a dry run wrote results")
 
 
-def test_all_models(t):
-    """Every configuration that comes along is planned for."""
-    h = profile(t)
-    for name in sorted(os.listdir(os.path.join(TOP, "configs", "models"))):
-        a = plan_json(t, "--top", "1", "--gpu-batch-size", "4", "--num-gpu-batches", "2", "--prefetch", "1", "--prefill-tokens", "400", model=name[:-len(".json")], hardware=h)
-        t.check(a["plans"][0]["tokens_per_s"] > 0 and a["plans"][0]["host_bytes"] <= a["allowed"]["host_bytes"], f"{name}: {a['plans']}")
-
-
 def test_help(t):
     """Defaults are plan's, not generate's."""
     out = " ".join(t.run("plan", "--help").out.split())
