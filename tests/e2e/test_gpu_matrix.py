@@ -3,7 +3,7 @@
 which the GPU does its work; and, where the design promises it, batch shape.
 
 Decode attention on the GPU and on the host add up in orders of their own: bytes are compared within one of them. A job with KV in f16 is
-compared in one batch shape, since a linear takes its rows in other ways from 17 and from 65 on (docs/design.md, CUDA rows)."""
+compared in one batch shape, since a linear takes its rows in other ways from 17 and from 257 on (docs/design.md, CUDA rows)."""
 from harness import POLICIES, Gpu, cases, same, smoke, token_job
 
 SHAPE = ["--gpu-batch-size", "3", "--num-gpu-batches", "2"]
