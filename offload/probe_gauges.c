@@ -90,11 +90,11 @@ void ps_gauges_host(struct ps_gauge_list *l, bool quick)
 
 void ps_gauges_gpu(struct ps_gauge_list *l, bool quick)
 {
-    /* Its linears change their way after 16 and after 64 rows. */
+    /* Its linears change their way after 16 and after 256 rows. */
     static const struct sizes all_m = { 13,
-                                        { 1, 4, 16, 17, 32, 64, 65, 128, 256, 512, 1024, 2048,
+                                        { 1, 4, 16, 17, 32, 64, 128, 256, 257, 512, 1024, 2048,
                                           4096 } },
-                              some_m = { 7, { 1, 16, 17, 64, 65, 256, 1024 } },
+                              some_m = { 7, { 1, 16, 17, 64, 256, 257, 1024 } },
                               all_n = { 5, { 32, 128, 512, 1024, 2048 } },
                               some_n = { 3, { 128, 512, 1024 } },
                               all_t = { 6, { 16, 64, 256, 512, 1024, 2048 } },

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* linear. Activations are f32. Three ways, by the number of rows (`exact` goes the first):
+/* linear. Activations are f32. Three ways, by the number of rows (`exact` goes the first, and so do f32 weights up to PS_LINEAR_TILE_ROWS):
  *
  * Up to FEW: own kernel, one launch. A warp makes two or four columns, its lanes lie along k, 16 bytes of weights a load; x is shared in blocks
  * of k. Weights are widened and everything is summed in f32: nothing is rounded but the result.
  *
- * Up to PS_LINEAR_TILE_ROWS: own kernel on tensor cores, one launch (linear_tile.cu). x is rounded to the weights' type.
+ * Up to PS_LINEAR_TILE_ROWS: own kernel on tensor cores, one launch (linear_tile.cu). x is rounded to f16, or goes in as two of bf16.
  *
  * More: cuBLAS, f16 or bf16 in, f32 sums and f32 out. x is rounded to the weights' type into scratch; the same launch puts
  * bias + residual into y, to which cuBLAS adds; only ReLU needs a launch behind it. f32 weights go in as they are (no TF32). */
@@ -83,8 +83,8 @@ __device__ inline void few(const ps_linear &a, uint32_t m0, uint32_t n0, float (
 template <class T, int ROWS> __global__ void __launch_bounds__(BLOCK) linear_few(const ps_linear a)
 {
     __shared__ __align__(16) float xs[ROWS][BLOCK_K];
-    const uint32_t n0 = (blockIdx.x * WARPS + threadIdx.x / 32) * cols_of<ROWS>,
-                   m0 = blockIdx.y * ROWS;
+    const uint32_t n0 = (blockIdx.y * WARPS + threadIdx.x / 32) * cols_of<ROWS>,
+                   m0 = blockIdx.x * ROWS;
     if (a.k % 8 == 0 && (uintptr_t) a.w % 16 == 0)
         few<T, true, ROWS>(a, m0, n0, xs);
     else
@@ -95,7 +95,7 @@ template <class T, int ROWS> static int launch_few(ps_cuda_stream *s, const ps_l
 {
     auto *few_rows = linear_few<T, ROWS>;
     const uint32_t cols = WARPS * cols_of<ROWS>;
-    return PS_LAUNCH(s, few_rows, dim3((a.n + cols - 1) / cols, (a.m + ROWS - 1) / ROWS), BLOCK, a);
+    return PS_LAUNCH(s, few_rows, dim3((a.m + ROWS - 1) / ROWS, (a.n + cols - 1) / cols), BLOCK, a);
 }
 
 /* ---- many rows */
@@ -160,7 +160,7 @@ enum way { OWN, TENSOR, LIBRARY };
 static way way_of(const ps_linear *a, uint32_t sm)
 {
     if (a->m <= FEW || a->exact || (a->wtype == PS_BF16 && sm && sm < 80)) return OWN;
-    if (a->wtype != PS_F32 && a->m <= PS_LINEAR_TILE_ROWS) return TENSOR;
+    if (a->m <= PS_LINEAR_TILE_ROWS) return a->wtype == PS_F32 ? OWN : TENSOR;
     return a->act == PS_ACT_RELU && a->residual ? OWN : LIBRARY;
 }
 

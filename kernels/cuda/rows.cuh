@@ -14,8 +14,9 @@ int ps_kv_compact_cuda(const void *args, const ps_span *span);
 int ps_kv_replay_cuda(const void *args, const ps_span *span);
 int ps_sample_cuda(const void *args, const ps_span *span);
 
-/* linear's rows for up to PS_LINEAR_TILE_ROWS rows of x, weights f16 or (from sm_80 on) bf16. */
-static constexpr uint32_t PS_LINEAR_TILE_ROWS = 64;
+/* linear for up to PS_LINEAR_TILE_ROWS rows of x, weights f16 or (from sm_80 on) bf16. The limit: micro-batches that plans choose stay
+ * below it, so that a layer's decode step is few launches; whole prompts mostly do not, and there the library is quicker. */
+static constexpr uint32_t PS_LINEAR_TILE_ROWS = 256;
 int ps_linear_tile_cuda(const ps_linear &a, ps_cuda_stream *s);
 
 bool ps_attn_prompt_cuda_takes(const void *args);

@@ -135,6 +135,15 @@ def test_waits_for_tokens_alone(t, options):
             t.eq(more, 4 * batches, f"waits of 4 sweeps more, {layers} layers, {batches} micro-batches")
 
 
+@cases(**{"70": (70, 10), "256": (256, 10), "257": (257, 16)})
+def test_launches_of_many_rows(t, rows):
+    """Up to 256 rows in a decode pass, a layer takes no more than of one; beyond, linears are the library's (docs/design.md, CUDA rows)."""
+    n, most = rows
+    r = report(t, t.model("pre-f16"), alike(n, 2, 3), [*ON_GPU, "--gpu-batch-size", n, "--num-gpu-batches", 1])
+    got = r["gpu"]["launches_per_decode_pass"]
+    t.check(most - 6 < got <= most, f"{got} launches for a layer and micro-batch of {n} rows, {most} at most")
+
+
 @cases(visits=["--percent", 100, 0, 0, 100, 100, 0, "--attention", "gpu"], host=["--percent", 100, 0, 0, 100, 100, 0, "--attention", "host"])
 def test_waits_for_kv(t, options):
     """Host work that follows a copy from the GPU waits for it, in a thread of its own: new entries for their slabs, or queries; and now and then the

@@ -3,6 +3,7 @@
 call in CUDA's words, nothing leaks or hangs, and the same command goes on to the same bytes."""
 import glob, os, random, signal, time
 
+import make_models
 from harness import POLICIES, Gpu, alone, cases, same
 from test_gpu_matrix import EVERYTHING, small_job
 
@@ -13,9 +14,20 @@ SURVIVED = {"cudaEventElapsedTime", "cudaEventDestroy", "cudaStreamDestroy", "cu
 HELPERS = ("out.jsonl.part", "out.jsonl.journal")
 
 
-def reqs():
-    """One of them fills more than 64 rows, so that cuBLAS is called."""
-    return small_job()[:3] + [("long", dict(prompt=[2] + [i % 200 + 5 for i in range(70)], max_tokens=2, logprobs=2))]
+CUBLAS = 260                                            # tokens of a prompt: from 257 rows on a linear is the library's
+
+
+def reqs(longest=70):
+    return small_job()[:3] + [("long", dict(prompt=[2] + [i % 200 + 5 for i in range(longest)], max_tokens=2, logprobs=2))]
+
+
+def long_model(t):
+    """The model pre-f16 with room for such a prompt, packed."""
+    def make():
+        hf, dst = (os.path.join(t.shared.root, f"long{x}") for x in ("-hf", ""))
+        t.run("convert", make_models.write_model(hf, dict(make_models.MODELS["pre-f16"], positions=300), 1), dst)
+        return dst
+    return t.shared.once("long", make)
 
 
 def clean(t):
@@ -25,10 +37,11 @@ def clean(t):
 
 
 class Job:
-    def __init__(self, t, name="pre-f16", options=OPTIONS):
-        self.t, self.model, self.options = t, t.model(name), options
-        self.want = t.generate(self.model, reqs(), *options, gpu=Gpu(seed=1))
+    def __init__(self, t, longest=70):
+        self.t, self.model, self.options = t, long_model(t) if longest == CUBLAS else t.model("pre-f16"), OPTIONS
+        self.want = t.generate(self.model, reqs(longest), *OPTIONS, gpu=Gpu(seed=1))
         self.file, self.calls = t.path("in.jsonl"), t.last.gpu["calls"]
+        t.check(longest < CUBLAS or self.calls.get("cublasGemmEx", 0) > 0, "cuBLAS is not called")
         clean(t)
 
     def run(self, gpu, rc, timeout=20, **kw):
@@ -66,7 +79,7 @@ def fails(job, function, n, code, resume):
 @cases(**{f"{i + 1} of 4": i for i in range(4)})
 def test_every_call(t, part):
     """The first call of each function, one in the middle, and the last: a quarter of the functions."""
-    job = Job(t)
+    job = Job(t, CUBLAS)
     for function in sorted(job.calls)[part::4]:
         n = job.calls[function]
         if function == "cudaHostRegister":

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/ps_cuda.h"
 
-enum { HEADS = 2, D = 8, HIDDEN = HEADS * D, FFN = 4 * HIDDEN, ROWS = 65, BLAS = 1 << 16 };
+enum { HEADS = 2, D = 8, HIDDEN = HEADS * D, FFN = 4 * HIDDEN, ROWS = 257, BLAS = 1 << 16 };
 static const struct ps_cuda_api *api;
 static struct ps_cuda_stream stream;
 static void *zeroes; /* everything reads here */
@@ -122,9 +122,9 @@ static void calls_of_a_layer(void **state)
                                      .at = (int32_t *) at + r * HIDDEN + HEADS };
     void *on_gpu = gpu(sizeof rows);
     copy(on_gpu, rows, sizeof rows);
-    static const uint32_t few[] = { 1, 2, 16, 17, 64 };
+    static const uint32_t few[] = { 1, 2, 16, 17, 64, 65, 256 };
     for (size_t i = 0; i < PS_ARRAY_LEN(few); i++) assert_int_equal(of_layer(few[i], on_gpu), 9);
-    assert_int_equal(of_layer(65, on_gpu), 16);
+    assert_int_equal(of_layer(ROWS, on_gpu), 16);
     void *all[] = { zeroes, out, scratch, entries, at, on_gpu };
     for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) assert_int_equal(api->free(all[i]), 0);
 }

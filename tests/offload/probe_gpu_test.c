@@ -5,7 +5,7 @@
 #include "ps_cmocka.h"
 
 static const struct ps_probe_gpu small = {
-    .copy_bytes = 1 << 20, .m = 72, .n = 64, .k = 32, .dtype = PS_F16, .times = 2
+    .copy_bytes = 1 << 20, .m = 272, .n = 64, .k = 32, .dtype = PS_F16, .times = 2
 };
 static const struct ps_cuda_api *api;
 
