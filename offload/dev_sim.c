@@ -8,8 +8,8 @@
  * the time that passed times its speed. Disk transfers take their share first, and the others share the rest: they ask for little of the
  * cores and of memory, and who asks for less than the others is the last to go short.
  *
- * The clock is the submitting thread's, too: it stands still while that submits, and what is submitted after a wait begins no earlier than
- * what was waited for was done. A queue is full when a real one is: then the host waits, as it does there. */
+ * The clock is the submitting thread's, too: it stands still while that submits. What is submitted after a wait begins no earlier than what
+ * was waited for was done, and `wait_s` later if that was not done yet: so long it takes to be woken and to wake. A queue is full when a real one is: then the host waits, as it does there. */
 #include "engine/base/ps_mem.h"
 #include "offload/dev_exec.h"
 #include "offload/sim_price.h"
@@ -23,12 +23,13 @@ struct item {
     struct ps_task task;
     uint64_t after[PS_Q__COUNT];
     struct ps_price price;
+    double since, until; /* when it began, and when it is done at the earliest */
 };
 
 struct lane {
-    struct item *item; /* [queue_len], task n (from 0) at n % queue_len */
-    uint64_t put, done;
-    double since, left, speed, busy; /* of the task under way: when it began, solo seconds left */
+    struct item *item;          /* [queue_len], task n (from 0) at n % queue_len */
+    uint64_t put, served, done; /* served: its bytes have passed, or its kernel has ended */
+    double left, speed, busy;   /* of the task under way: solo seconds left */
 };
 
 struct sim {
@@ -44,11 +45,13 @@ struct sim {
 
 static uint64_t ns(double s) { return (uint64_t) llround(s * 1e9); }
 
-static struct item *first(const struct sim *s, int q)
+static struct item *at(const struct sim *s, int q, uint64_t n)
 {
     const struct lane *l = &s->lane[q];
-    return l->put > l->done ? &l->item[l->done % s->cfg.queue_len] : NULL;
+    return l->put > n ? &l->item[n % s->cfg.queue_len] : NULL;
 }
+/* The one under way, or the next. */
+static struct item *first(const struct sim *s, int q) { return at(s, q, s->lane[q].served); }
 
 /* A queue that the task still waits for; -1: none. */
 static int unmet(const struct sim *s, const struct item *t)
@@ -58,14 +61,33 @@ static int unmet(const struct sim *s, const struct item *t)
     return -1;
 }
 
+/* What the disk has been asked for the other way and has not done yet, in seconds: as many transfers as it has at once. */
+static double asked_before(const struct sim *s, int q)
+{
+    enum { DEPTH = 64 };
+    const int other = q == PS_Q_READ ? PS_Q_WRITE : PS_Q_READ;
+    const struct lane *l = &s->lane[other];
+    double sum = 0, room = s->running >> other & 1 ? DEPTH : 0;
+    const struct item *t;
+    for (uint64_t n = l->served; room > 0 && (t = at(s, other, n)); n++) {
+        if (n > l->served && unmet(s, t) >= 0) break;
+        const double left = n > l->served ? t->price.solo_s : l->left,
+                     ios = left > 0 ? t->price.ios * left / t->price.solo_s : 0;
+        sum += ios > room ? left * room / ios : left;
+        room -= ios;
+    }
+    return sum;
+}
+
 static void begin_ready(struct sim *s)
 {
     for (int q = 0; q < PS_Q__COUNT; q++) {
-        const struct item *t = s->running >> q & 1 ? NULL : first(s, q);
+        struct item *t = s->running >> q & 1 ? NULL : first(s, q);
         if (!t || unmet(s, t) >= 0) continue;
         s->running |= 1u << q;
-        s->lane[q].since = s->now;
         s->lane[q].left = t->price.solo_s;
+        t->since = t->until = s->now;
+        if (t->price.behind > 0) t->until += t->price.behind * asked_before(s, q);
     }
 }
 
@@ -118,6 +140,8 @@ static void pass_time(struct sim *s, double t)
         if (s->running >> q & 1) {
             s->lane[q].busy += t;
             s->lane[q].left -= t * s->lane[q].speed;
+        } else if (s->lane[q].served > s->lane[q].done) {
+            s->lane[q].busy += t;
         }
     if (s->running >> PS_Q_COMPUTE & 1) return;
     const struct item *next = first(s, PS_Q_COMPUTE);
@@ -127,24 +151,47 @@ static void pass_time(struct sim *s, double t)
         s->idle += t;
 }
 
-static void end(struct sim *s, int q)
+/* Those at the front whose time has come. */
+static void close_due(struct sim *s, int q)
 {
     struct lane *l = &s->lane[q];
-    const struct ps_task *t = &first(s, q)->task;
-    if (t->kern) s->op_s[t->kern->op] += s->now - l->since;
-    ps_stats_add(&s->stats, (enum ps_q) q, t, 0);
-    if (s->cfg.trace) s->cfg.trace(s->cfg.trace_ud, (enum ps_q) q, t, ns(l->since), ns(s->now));
-    l->done++;
+    for (; l->done < l->served; l->done++) {
+        const struct item *i = at(s, q, l->done);
+        const struct ps_task *t = &i->task;
+        if (i->until > s->now * (1 + 1e-14)) return;
+        if (t->kern) s->op_s[t->kern->op] += s->now - i->since;
+        ps_stats_add(&s->stats, (enum ps_q) q, t, 0);
+        if (s->cfg.trace) s->cfg.trace(s->cfg.trace_ud, (enum ps_q) q, t, ns(i->since), ns(s->now));
+    }
+}
+
+static void end(struct sim *s, int q)
+{
+    struct item *t = first(s, q);
+    const bool busy = s->running >> (s->cfg.gpu ? PS_Q_HOST : PS_Q_COMPUTE) & 1;
+    t->until = fmax(t->until, s->now) + (busy ? t->price.busy_delay_s : t->price.delay_s);
+    s->lane[q].served++;
     s->running &= ~(1u << q);
 }
 
-/* To the next end of a task. */
-static void step(struct sim *s)
+/* Until the next one at a queue's front is done that waits for nothing but that. */
+static double next_close(const struct sim *s)
 {
-    double t = INFINITY, until[PS_Q__COUNT];
+    double t = INFINITY;
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        if (s->lane[q].done < s->lane[q].served)
+            t = fmin(t, at(s, q, s->lane[q].done)->until - s->now);
+    return t;
+}
+
+/* To the next end of a task, or for so long if that is less. */
+static void step(struct sim *s, double most)
+{
+    double t, until[PS_Q__COUNT];
     begin_ready(s);
-    assert(
-        s->running); /* what is waited for was submitted, and waits for what was submitted before it */
+    t = fmin(most, next_close(s));
+    /* What is waited for was submitted, and waits for what was submitted before it. */
+    assert(s->running || isfinite(t));
     share(s);
     for (int q = 0; q < PS_Q__COUNT; q++) {
         if (!(s->running >> q & 1)) continue;
@@ -156,13 +203,17 @@ static void step(struct sim *s)
     pass_time(s, t);
     for (int q = 0; q < PS_Q__COUNT; q++)
         if (running >> q & 1 && until[q] <= t * (1 + 1e-14)) end(s, q);
+    for (int q = 0; q < PS_Q__COUNT; q++) close_due(s, q);
 }
 
 static int sim_wait(struct ps_dev *d, const uint64_t n[PS_Q__COUNT])
 {
     struct sim *s = (struct sim *) d;
+    bool waited = false;
     for (int q = 0; q < PS_Q__COUNT; q++)
-        while (s->lane[q].done < n[q]) step(s);
+        for (; s->lane[q].done < n[q]; waited = true) step(s, INFINITY);
+    const double on = s->now + (waited ? s->pricer.compute->wait_s : 0);
+    while (s->now < on) step(s, on - s->now);
     return 0;
 }
 
@@ -173,7 +224,7 @@ static int sim_start(struct ps_dev *d, enum ps_q q, const struct ps_task *t,
     struct lane *l = &s->lane[q];
     const uint64_t len = s->cfg.queue_len;
     if (l->put - l->done == len) /* until a quarter is free, as the cpu device */
-        for (uint64_t n = l->done + 1 + len / 4; l->done < n;) step(s);
+        for (uint64_t n = l->done + 1 + len / 4; l->done < n;) step(s, INFINITY);
     struct item *i = &l->item[l->put++ % len];
     i->task = *t;
     memcpy(i->after, after, sizeof i->after);

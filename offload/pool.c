@@ -140,13 +140,17 @@ static void ring(struct ps_pool *p, int n)
     futex_wake(&p->bell, n);
 }
 
+bool ps_pool_alone(const struct ps_cost *cost)
+{
+    return cost->flops < SMALL_FLOPS && cost->bytes < SMALL_BYTES;
+}
+
 int ps_pool_run(struct ps_pool *p, const struct ps_kern *k, const void *args,
                 const struct ps_cost *cost)
 {
     uint64_t units = ps_op_units(k->op, args);
     if (!units) return 0;
-    bool small = cost->flops < SMALL_FLOPS && cost->bytes < SMALL_BYTES;
-    if (units == 1 || p->threads == 1 || small) {
+    if (units == 1 || p->threads == 1 || ps_pool_alone(cost)) {
         struct ps_span all = { .end = units, .scratch = p->worker[0].scratch };
         int r = k->run(args, &all);
         return r < 0 ? r : 0;

@@ -12,6 +12,8 @@ struct ps_pool;
 int ps_pool_open(unsigned threads, void *scratch, size_t scratch_bytes,
                  struct ps_pool **ret) ps_must_check;
 void ps_pool_close(struct ps_pool *p); /* takes NULL */
+/* Whether a task of this cost is done by the caller alone, since handing it over would cost more than it saves. */
+bool ps_pool_alone(const struct ps_cost *cost);
 /* All units of an op: 0, or the error of one of its chunks. One caller at a time. */
 int ps_pool_run(struct ps_pool *p, const struct ps_kern *k, const void *args,
                 const struct ps_cost *cost) ps_must_check;

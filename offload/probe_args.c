@@ -13,9 +13,11 @@ static uint64_t act_bytes(const struct ps_rig *r) { return PS_RIG_ACT_BYTES(r->c
 
 /* ---- linear, and what goes over rows */
 
+/* A chunk's rows, but no more than a model's widest matrices have of so many inputs. */
 uint32_t ps_gauge_outputs(const struct ps_rig *r, const struct ps_gauge *g)
 {
     uint64_t rows = r->chunk_bytes / ((uint64_t) g->k * ps_dtype_bytes(g->type));
+    if (rows > UINT64_C(4) * g->k) rows = UINT64_C(4) * g->k;
     if (g->n) rows = g->n;
     return rows ? (uint32_t) rows : 1;
 }
@@ -40,11 +42,13 @@ static bool linear(struct ps_rig *r, const struct ps_gauge *g, struct ps_linear 
                               .x = inputs(r),
                               .w = next_cold(r, bytes),
                               .bias = r->cold,
+                              .residual = g->residual ? outputs(r) + (size_t) g->m * n : NULL,
                               .m = g->m,
                               .n = n,
                               .k = g->k,
                               .ldx = g->k,
                               .ldy = n,
+                              .ldr = n,
                               .wtype = g->type };
     return true;
 }

@@ -106,19 +106,19 @@ static int submit_copy(struct ps_rig *r, uint64_t at)
     return ps_dev_move(r->dev, &r->side[1], &r->side[0], &one);
 }
 
-int ps_rig_submit(struct ps_rig *r, struct ps_gauge *g)
+int ps_rig_submit(struct ps_rig *r, struct ps_gauge *g, struct ps_buf *needs)
 {
     union ps_gauge_args a;
-    struct ps_use use = { &r->near, true };
+    struct ps_use use[] = { { &r->near, true }, { needs, false } };
     r->turn++;
     const uint64_t at = r->turn * r->chunk_bytes % (r->cold_bytes / 2);
     if (g->copy) return submit_copy(r, at);
     if (g->op == PS_OP_call) {
         const struct ps_call call = { checksum, r, at, r->chunk_bytes };
-        return ps_dev_run(r->dev, g->q, PS_OP_call, &call, &use, 1);
+        return ps_dev_run(r->dev, g->q, PS_OP_call, &call, use, 2);
     }
     if (!ps_gauge_args(r, g, false, &a)) return -EINVAL;
-    return ps_dev_run(r->dev, g->q, g->op, &a, &use, 1);
+    return ps_dev_run(r->dev, g->q, g->op, &a, use, 2);
 }
 
 /* ---- time */
@@ -128,7 +128,10 @@ static int slice(struct ps_rig *r, struct ps_gauge *g, uint64_t n, double *ret_s
     if (r->stop && *r->stop) return -ECANCELED;
     const uint64_t t0 = ps_now_ns();
     int e = 0;
-    for (uint64_t i = 0; i < n && !e; i++) e = ps_rig_submit(r, g);
+    for (uint64_t i = 0; i < n && !e; i++) {
+        e = ps_rig_submit(r, g, NULL);
+        if (!e && g->apart) e = ps_dev_drain(r->dev);
+    }
     const int d = ps_dev_drain(r->dev);
     *ret_s = ps_probe_since_s(t0);
     return e < 0 ? e : d;

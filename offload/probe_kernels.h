@@ -18,6 +18,8 @@ struct ps_gauge {
     uint32_t d;         /* head dimension */
     uint32_t room;      /* of decode's slabs, entries beyond those in use; at least 1 */
     bool scores;
+    bool residual; /* a linear adds to what is there */
+    bool apart;    /* each task is waited for */
     /* Found by ps_rig_measure(): */
     double
         work; /* of one task, as its op's cost has it: flops of linear and attn_prompt, K and V of attn_decode, else bytes */
@@ -57,6 +59,6 @@ size_t ps_rig_scratch(struct ps_rig *r, const struct ps_gauge *g, unsigned n);
 int ps_rig_measure(struct ps_rig *r, struct ps_gauge *g, unsigned n, unsigned rounds, double max_s,
                    void (*progress)(void *ud, double share), void *ud,
                    struct ps_detail *dt) ps_must_check;
-/* Submits the task once more (beside something else). */
-int ps_rig_submit(struct ps_rig *r, struct ps_gauge *g) ps_must_check;
+/* Submits the task once more (beside something else), when what is written to `needs` (may be NULL) is there. */
+int ps_rig_submit(struct ps_rig *r, struct ps_gauge *g, struct ps_buf *needs) ps_must_check;
 #endif

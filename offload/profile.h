@@ -45,10 +45,14 @@ struct ps_worker_rates {
     /* Decode attention takes so much longer for each KV head of a sequence whose slab has room for further entries, 4 KiB of each of K and V or
      * more (less in proportion): what is fetched ahead is in vain. The curves are of slabs that are full. */
     double gap_s;
-    double scores; /* decode attention that keeps scores takes so much longer: 1.05; 0 = 1 */
+    double residual; /* bytes/s of the residual stream, by linears that add to it; 0 = no more */
+    double scores;   /* decode attention that keeps scores takes so much longer: 1.05; 0 = 1 */
     double
         op[PS_OP__COUNT]; /* bytes/s, of the cost that the op declares; of `call`: of a checksum */
     double task_s;        /* of a task, whatever it does: handing it over, launching it */
+    double spread_s;      /* of a task that all threads take part in: handing them their parts */
+    double
+        wait_s; /* from the end of a task that was waited for to the start of one submitted then */
     struct ps_curve read_over,
         copy_over; /* read and copy over the number of threads; n = 0: not known; the host's alone */
 };
@@ -56,6 +60,9 @@ struct ps_worker_rates {
 /* A direction of a link, alone and while the other is under way. */
 struct ps_way {
     double alone, beside; /* bytes/s; beside 0 = alone: they share nothing */
+    /* Of the disk: how long after its last byte a transfer is known to be done, also while kernels have all cores (0 = the same); what share
+     * of the other direction's transfers that are under way it waits for; bytes/s of reads while kernels have all cores (0 = alone). */
+    double delay_s, busy_delay_s, behind, busy;
 };
 
 /* Disk transfers of `block` bytes: bytes/s over how many are under way. */

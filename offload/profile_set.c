@@ -20,6 +20,7 @@ static void scale_memory(struct ps_worker_rates *w, double factor)
 {
     w->mem *= factor;
     w->copy *= factor;
+    w->residual *= factor;
     w->gap_s /= factor;
     scale_attention(w->decode, w->n_decode, factor);
     for (int i = 0; i < PS_OP__COUNT; i++) w->op[i] *= factor;
@@ -38,6 +39,7 @@ static void scale_way(struct ps_way *w, double factor)
 {
     w->alone *= factor;
     w->beside *= factor;
+    w->busy *= factor;
 }
 
 static void scale_disk(struct ps_way *w, struct ps_rate_disk *d, uint32_t n, double factor)

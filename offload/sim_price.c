@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "offload/sim_price.h"
+#include "offload/dev_exec.h"
+#include "offload/pool.h"
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,13 +24,18 @@ static bool curve_ok(const struct ps_curve *c)
 static bool worker_ok(const struct ps_worker_rates *w)
 {
     bool ok = is_rate(w->mem) && is_rate(w->copy) && is_rate(w->flops) && is_rate(w->task_s) &&
-              is_rate(w->gap_s) && is_rate(w->scores) && w->n_linear <= PS_RATES_MAX &&
+              is_rate(w->spread_s) && is_rate(w->wait_s) && is_rate(w->gap_s) &&
+              is_rate(w->scores) && is_rate(w->residual) && w->n_linear <= PS_RATES_MAX &&
               w->n_decode <= PS_RATES_MAX && w->n_prompt <= PS_RATES_MAX;
     for (int o = 0; ok && o < PS_OP__COUNT; o++) ok = is_rate(w->op[o]);
     return ok;
 }
 
-static bool way_ok(const struct ps_way *w) { return is_rate(w->alone) && is_rate(w->beside); }
+static bool way_ok(const struct ps_way *w)
+{
+    return is_rate(w->alone) && is_rate(w->beside) && is_rate(w->delay_s) &&
+           is_rate(w->busy_delay_s) && is_rate(w->behind) && is_rate(w->busy);
+}
 
 static bool add_curve(struct ps_curves *to, enum ps_dtype type, double size,
                       const struct ps_curve *c)
@@ -60,6 +67,7 @@ int ps_pricer_init(struct ps_pricer *p, const struct ps_profile *x, bool gpu,
     memset(p, 0, sizeof *p);
     p->profile = x;
     p->gpu = gpu;
+    p->compute = gpu ? &x->gpu : &x->host;
     p->outside = outside;
     if (outside) outside->text[0] = '\0';
     if (!way_ok(&x->disk_read) || !way_ok(&x->disk_write) || !way_ok(&x->h2d) || !way_ok(&x->d2h) ||
@@ -147,7 +155,8 @@ static double linear_s(struct ps_pricer *p, const struct ps_worker_rates *w, boo
 {
     const struct ps_linear *a = (const void *) t->args;
     const double rate = rate_of(p, PS_CURVE_LINEAR, on_gpu, a->wtype, a->k, a->m);
-    return rate > 0 ? t->cost.flops / rate : coarse(w, &t->cost);
+    const double more = a->residual ? over(4.0 * a->m * a->n, w->residual) : 0;
+    return rate > 0 ? t->cost.flops / rate + more : coarse(w, &t->cost);
 }
 
 /* Of a KV head: see struct ps_worker_rates. */
@@ -234,6 +243,7 @@ static void price_kernel(struct ps_pricer *p, enum ps_q q, const struct ps_task 
     const bool on_gpu = q == PS_Q_COMPUTE && p->gpu;
     const struct ps_worker_rates *w = on_gpu ? &p->profile->gpu : &p->profile->host;
     ret->solo_s = w->task_s + kernel_s(p, w, on_gpu, t);
+    if (on_gpu || !ps_pool_alone(&t->cost)) ret->solo_s += w->spread_s;
     if (!on_gpu) use_host(p->profile, threads_of(p, q), t->cost.bytes, ret);
 }
 
@@ -248,7 +258,12 @@ static void price_disk(const struct ps_pricer *p, bool read, const struct ps_tas
                        struct ps_price *ret)
 {
     const struct ps_profile *x = p->profile;
-    const double s = over(t->cost.bytes, read ? x->disk_read.alone : x->disk_write.alone);
+    const struct ps_way *w = read ? &x->disk_read : &x->disk_write;
+    const double s = over(t->cost.bytes, w->alone);
+    ret->ios = fmax(transfers(&t->rect), ceil(t->cost.bytes / PS_IO_BYTES));
+    ret->delay_s = w->delay_s;
+    ret->busy_delay_s = fmax(w->busy_delay_s, w->delay_s);
+    ret->behind = w->behind;
     ret->solo_s = x->disk_s * transfers(&t->rect) + s;
     if (ret->solo_s > 0) use_host(x, x->io_cores * s / ret->solo_s, t->cost.bytes, ret);
     use_way(read ? PS_SHARED_READ : PS_SHARED_WRITE, s, ret);
@@ -289,21 +304,25 @@ void ps_price_task(struct ps_pricer *p, enum ps_q q, const struct ps_task *t, st
         price_copy(p, q, t, ret);
 }
 
-static double beside(const struct ps_way *w)
+/* What is left of a way whose rate is that one. */
+static double left_of(const struct ps_way *w, double rate)
 {
-    return w->alone > 0 && w->beside > 0 ? at_most_1(w->beside / w->alone) : 1;
+    return w->alone > 0 && rate > 0 ? at_most_1(rate / w->alone) : 1;
 }
+static double beside(const struct ps_way *w) { return left_of(w, w->beside); }
 
 void ps_price_room(const struct ps_pricer *p, unsigned queues, double ret[PS_SHARED__COUNT])
 {
     const struct ps_profile *x = p->profile;
     const unsigned up = 1u << PS_Q_H2D | 1u << PS_Q_UP, down = 1u << PS_Q_D2H,
-                   read = 1u << PS_Q_READ, write = 1u << PS_Q_WRITE;
+                   read = 1u << PS_Q_READ, write = 1u << PS_Q_WRITE,
+                   kernels = 1u << (p->gpu ? PS_Q_HOST : PS_Q_COMPUTE);
     for (int i = 0; i < PS_SHARED__COUNT; i++) ret[i] = 1;
     if (queues & read && queues & write) {
         ret[PS_SHARED_READ] = beside(&x->disk_read);
         ret[PS_SHARED_WRITE] = beside(&x->disk_write);
     }
+    if (queues & kernels) ret[PS_SHARED_READ] *= left_of(&x->disk_read, x->disk_read.busy);
     if (queues & up && queues & down) {
         ret[PS_SHARED_UP] = beside(&x->h2d);
         ret[PS_SHARED_DOWN] = beside(&x->d2h);

@@ -20,6 +20,9 @@ enum ps_shared {
 struct ps_price {
     double solo_s;
     double use[PS_SHARED__COUNT]; /* of the whole, 0 to 1, on average over solo_s */
+    /* Of the disk: how many transfers; how long after the last byte it is done, while others have the way already, and if kernels run on the
+     * host then; how much of what was asked for the other way before has to be done first, 0 to 1. */
+    double ios, delay_s, busy_delay_s, behind;
 };
 
 /* Curves of one kind (linears, decode attention, prompt attention) at one place. */
@@ -41,7 +44,8 @@ enum ps_curve_kind {
 enum { PS_PRICES_KEPT = 2048 };
 struct ps_pricer {
     const struct ps_profile *profile;
-    bool gpu;                  /* COMPUTE's kernels run there */
+    bool gpu; /* COMPUTE's kernels run there */
+    const struct ps_worker_rates *compute;
     struct ps_detail *outside; /* may be NULL: what was priced beyond the curves first */
     struct ps_curves curves[2][PS_CURVE__KINDS]; /* of the host, the GPU */
     struct {
@@ -54,6 +58,6 @@ int ps_pricer_init(struct ps_pricer *p, const struct ps_profile *profile, bool g
                    struct ps_detail *outside) ps_must_check;
 void ps_price_task(struct ps_pricer *p, enum ps_q q, const struct ps_task *t, struct ps_price *ret);
 /* How much of each there is when these queues (a bit each) have something under way: 1, or less for a direction of the disk or the
- * link to the GPU beside the other. */
+ * link to the GPU beside the other, and for reads beside kernels of the host. */
 void ps_price_room(const struct ps_pricer *p, unsigned queues, double ret[PS_SHARED__COUNT]);
 #endif

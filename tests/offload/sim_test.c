@@ -234,6 +234,72 @@ static void what_is_left_is_used(void **state)
     near(rig_drained(g), 2 + 0.75);
 }
 
+/* A transfer is known to be done later than its bytes have passed: who waits for it feels that, the next transfer does not. */
+static void known_later(void **state)
+{
+    struct rig *g =
+        rig_open((struct ps_profile) { .disk_read = { .alone = G, .delay_s = 0.5 } }, false);
+    struct ps_buf slot = rig_buf(PS_HOST), file = rig_buf(PS_DISK);
+    for (int i = 0; i < 2; i++) rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_KV, 1 * G);
+    near(rig_drained(g), 2.5);
+    near(g->span[0].t1, 1.5);
+    near(ps_dev_sim_busy_s(g->dev, PS_Q_READ), 2.5);
+    rig_reopen(g);
+    for (int i = 0; i < 2; i++) rig_move(g, &slot, &file, 1 * G);
+    near(rig_drained(g), 3);
+}
+
+/* A write that comes when two reads are under way is done after both of them, half of the way, or when it likes. */
+static void behind_the_other_way(void **state)
+{
+    static const double done[] = { 1, 2, 4 }, mib = 1 << 20;
+    for (int i = 0; i < 3; i++) {
+        struct rig *g = rig_open((struct ps_profile) { .disk_read.alone = mib,
+                                                       .disk_write.alone = mib,
+                                                       .disk_write.behind = 0.5 * i },
+                                 false);
+        for (int k = 0; k < 2; k++) rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_KV, 2 * mib);
+        rig_move_alone(g, PS_DISK, PS_HOST, PS_KIND_KV, 1 * mib);
+        near(rig_drained(g), 4);
+        for (unsigned k = 0; k < g->n_spans; k++)
+            if (g->span[k].q == PS_Q_WRITE) near(g->span[k].t1, done[i]);
+    }
+    /* Of what is asked for at once no more than 64 transfers are in the disk. */
+    struct rig *g = rig_open((struct ps_profile) { .disk_read.alone = mib,
+                                                   .disk_write.alone = mib,
+                                                   .disk_write.behind = 1 },
+                             false);
+    rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_KV, 200 * mib);
+    rig_move_alone(g, PS_DISK, PS_HOST, PS_KIND_KV, 1 * mib);
+    (void) rig_drained(g);
+    near(g->span[0].t1, 64);
+}
+
+static void reads_beside_kernels(void **state)
+{
+    struct rig *g =
+        rig_open((struct ps_profile) { .disk_read = { .alone = 1 * G, .busy = 0.5 * G } }, false);
+    rig_move_alone(g, PS_HOST, PS_DISK, PS_KIND_KV, 3 * G);
+    rig_call(g, PS_Q_COMPUTE, 2, NULL, NULL);
+    near(rig_drained(g), 2 + 2);
+}
+
+/* It takes a while until the thread that submits is awake: what it submits then begins so much later, and what it has submitted does not. */
+static void waking_takes_time(void **state)
+{
+    struct rig *g = rig_open((struct ps_profile) { .host.wait_s = 0.25 }, false);
+    struct ps_buf b = rig_buf(PS_HOST);
+    rig_call(g, PS_Q_COMPUTE, 1, &b, NULL);
+    rig_call(g, PS_Q_HOST, 3, NULL, NULL);
+    for (int i = 0; i < 2; i++) assert_ok(ps_dev_wait(g->dev, &b, false));
+    near(ps_dev_sim_now_s(g->dev), 1.25);
+    rig_call(g, PS_Q_COMPUTE, 1, NULL, NULL);
+    (void) rig_drained(g);
+    near(g->span[1].t0, 1.25);
+    near(g->span[2].t1, 3);
+    near((double) rig_stats(g).idle_ns, 0.25e9 + 0.75e9 + 0.25e9);
+}
+
 static void open_survives_oom(void **state)
 {
     const struct ps_profile x = { .disk_read.alone = G };
@@ -270,6 +336,10 @@ int main(void)
         cmocka_unit_test(latency_takes_no_cores),
         cmocka_unit_test(the_disk_comes_first),
         cmocka_unit_test(what_is_left_is_used),
+        cmocka_unit_test(known_later),
+        cmocka_unit_test(behind_the_other_way),
+        cmocka_unit_test(reads_beside_kernels),
+        cmocka_unit_test(waking_takes_time),
         cmocka_unit_test(open_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

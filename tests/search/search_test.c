@@ -34,12 +34,17 @@ static struct ps_profile random_machine(double weights)
         .disk_read = way(2e8, 1e10),
         .disk_write = way(1e8, 5e9),
     };
+    p.host.wait_s = 5e-5;
+    p.host.spread_s = 2e-6;
+    p.disk_read.delay_s = p.disk_write.delay_s = 1e-4;
+    p.disk_read.behind = p.disk_write.behind = 0.5;
+    p.disk_read.busy = 0.8 * p.disk_read.alone;
     if (!gpu) return p;
     p.gpu_mem = (uint64_t) (between(0.05, 3) * weights + 5e8);
     p.sm = 75;
-    p.gpu = (struct ps_worker_rates) { .mem = between(1e11, 4e12),
-                                       .flops = between(5e12, 6e14),
-                                       .task_s = 5e-6 };
+    p.gpu = (struct ps_worker_rates) {
+        .wait_s = 5e-5, .mem = between(1e11, 4e12), .flops = between(5e12, 6e14), .task_s = 5e-6
+    };
     p.h2d = way(3e9, 6e10);
     p.d2h = way(3e9, 6e10);
     return p;
