@@ -232,7 +232,7 @@ def main():
     for name in (SMALL, LARGE):
         model(a, name)
     if not a.profile:
-        penstock(a, "probe", "--offload-dir", a.work)
+        penstock(a, "probe", "--offload-dir", a.work, "--reads", f"{a.work}/{LARGE}/weights-00001-of-00001.safetensors")
     if "jobs" in a.rows:
         write(a, [one(a, c) for c in CASES if a.only in c[0]])
     if "choices" in a.rows:

@@ -214,7 +214,8 @@ static int alone_s(struct ps_probing *p, struct ps_gauge *g, double max_s, doubl
 
 /* Reads while kernels have all cores, and cores' worth of time that reads at full rate take of them. Linears of as many rows as keep COMPUTE
  * busy for a good half of the time that their weights take to come: the rest of the time reads are alone, at the rate that is known. */
-static int beside_kernels(struct ps_probing *p, json_t *disk, double alone, double max_s)
+static int beside_kernels(struct ps_probing *p, json_t *disk, double alone, double factor,
+                          double max_s)
 {
     enum { TURNS = 3, ROWS = 64, ROWS_MOST = 256 };
     struct ps_gauge g = { .op = PS_OP_linear, .type = PS_F16, .m = ROWS, .k = 768 };
@@ -233,7 +234,7 @@ static int beside_kernels(struct ps_probing *p, json_t *disk, double alone, doub
     const double rate = (CHUNK - (chunk - with) * alone) / with, threads = p->cfg->threads,
                  beside = fmin(fmax(rate, alone / 4), alone),
                  cores = (with / c - 1) * threads * alone / beside;
-    ps_out_value(&p->out, disk, "read_beside_kernels", beside, "GB/s");
+    ps_out_value(&p->out, disk, "read_beside_kernels", factor * beside, "GB/s");
     ps_out_value(&p->out, disk, "cores", fmin(fmax(cores, 0), threads), "cores");
     return 0;
 }
@@ -349,6 +350,26 @@ static int write_all(struct ps_probing *p)
     return e;
 }
 
+/* How much faster a file is read that has been there for long than one just written: the storage beneath may have moved it. */
+static int older(struct ps_probing *p, double fresh, double max_s, double *ret)
+{
+    const struct ps_probe_disk how = { .store = p->cfg->io, .max_s = max_s };
+    struct ps_rate r;
+    bool direct;
+    *ret = 1;
+    if (!p->cfg->reads || !(fresh > 0)) return 0;
+    const int e = ps_probe_disk_read(p->cfg->reads, &how, &r, &direct, p->dt);
+    if (!e && r.total_s > 0) *ret = r.total_work / r.total_s / fresh;
+    return e;
+}
+
+static void scale(struct ps_rate *r, double factor)
+{
+    r->median *= factor;
+    r->min *= factor;
+    r->max *= factor;
+}
+
 int ps_probe_disk_part(struct ps_probing *p, json_t *disk, double max_s)
 {
     enum { TURNS = 2 };
@@ -357,7 +378,7 @@ int ps_probe_disk_part(struct ps_probing *p, json_t *disk, double max_s)
     static const char *const keys[4] = { "read", "write", "read_beside_write",
                                          "write_beside_read" };
     const double each = max_s * 0.4 / (3 * TURNS);
-    double transfer_s = 0;
+    double transfer_s = 0, factor = 1;
     int e = p->store ? write_all(p) : 0;
     for (int i = 0; i < TURNS && !e && p->store; i++) {
         e = mixed(p, FULL, OFF, NULL, each, (struct ps_slices *[3]) { &s[0], NULL, NULL });
@@ -368,11 +389,14 @@ int ps_probe_disk_part(struct ps_probing *p, json_t *disk, double max_s)
             e = mixed(p, FULL, FULL, NULL, each, (struct ps_slices *[3]) { &s[2], &s[3], NULL });
         ps_probing_share(p, 0.5 * (i + 1.0) / TURNS);
     }
+    for (int i = 0; i < 4; i++) ps_slices_sum(&s[i], &r[i]);
+    if (!e && p->store) e = older(p, r[0].median, each, &factor);
     for (int i = 0; i < 4 && !e; i++) {
-        ps_slices_sum(&s[i], &r[i]);
-        ps_out_rate(&p->out, disk, keys[i], &r[i], "GB/s");
+        struct ps_rate out = r[i];
+        if (i % 2 == 0) scale(&out, factor);
+        ps_out_rate(&p->out, disk, keys[i], &out, "GB/s");
     }
-    if (!e && p->store) e = beside_kernels(p, disk, r[0].median, max_s * 0.2);
+    if (!e && p->store) e = beside_kernels(p, disk, r[0].median, factor, max_s * 0.2);
     if (!e && p->store) e = blocks(p, disk, max_s * 0.25, &transfer_s);
     if (!e && p->store) e = chains(p, disk, r, transfer_s, max_s * 0.15);
     if (!e || e == -ECANCELED || p->dt->text[0]) return e;

@@ -14,6 +14,8 @@ struct ps_probe_machine {
     double seconds;     /* about as long as it may take; 0 = 90, or 15 if quick */
     const char *folder; /* on the disk to be measured; a file without a name is written there */
     const char *io;     /* "uring", "pread"; NULL = best */
+    const char *
+        reads; /* a file on that disk which has been there for long: reads count as they are of this one; NULL = of the one just written */
     uint64_t
         host_mem; /* that it may take; it wants 1 GiB (or five times the caches), and works with 256 MiB */
     uint64_t disk_space;           /* that it may take; it leaves nine tenths of what is free */

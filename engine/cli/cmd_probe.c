@@ -2,6 +2,7 @@
 /* probe: measures this machine. What it writes appears under its name when it is whole, or not at all. */
 #include "engine/base/ps_file.h"
 #include "engine/cli/generate.h"
+#include "offload/probe.h"
 #include "offload/probe_machine.h"
 #include "offload/profile.h"
 #include <stdio.h>
@@ -15,6 +16,7 @@ enum {
     OPT_DISK_SPACE,
     OPT_IO,
     OPT_SECONDS,
+    OPT_READS,
     OPT_HOST_MEM
 };
 
@@ -26,6 +28,10 @@ static const struct argp_option options[] = {
     { "quick", OPT_QUICK, NULL, 0, "under 15 s instead of 90, fewer points", 0 },
     { "seconds", OPT_SECONDS, "N", 0, "take about so long (1 to 3600)", 0 },
     { "offload-dir", OPT_DIR, "DIR", 0, "on the disk to be measured (default: the current folder)",
+      0 },
+    { "reads", OPT_READS, "FILE", 0,
+      "on that disk, and there for long: what it is read with counts, not what a fresh file is "
+      "(packed weights, say)",
       0 },
     { "disk-space", OPT_DISK_SPACE, "SIZE", 0,
       "most that may be written there (default 2G; ten times as much must be free; 0: no disk)",
@@ -43,7 +49,7 @@ static const struct argp_option options[] = {
 };
 
 struct args {
-    const char *output;
+    const char *output, *reads;
     bool quick;
     double seconds;
     struct ps_engine_args engine;
@@ -55,6 +61,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     struct ps_detail dt = { "" };
     switch (key) {
     case 'o': a->output = arg; return 0;
+    case OPT_READS: a->reads = arg; return 0;
     case OPT_QUICK: a->quick = true; return 0;
     case OPT_SECONDS:
         if (!ps_opt_double(arg, &a->seconds) || !(a->seconds >= 1 && a->seconds <= 3600))
@@ -145,6 +152,16 @@ static void find_gpu(const struct args *a, struct ps_probe_machine *cfg)
             why.text);
 }
 
+/* That it can be read is seen before a minute is spent. */
+static int try_reads(const struct args *a, struct ps_detail *dt)
+{
+    const struct ps_probe_disk how = { .store = a->engine.run.io, .max_bytes = 1 << 20 };
+    struct ps_rate r;
+    bool direct;
+    const int e = a->reads ? ps_probe_disk_read(a->reads, &how, &r, &direct, dt) : 0;
+    return e < 0 ? ps_fail_in(dt, e, "--reads") : 0;
+}
+
 static int probe(const struct args *a, const char *path, struct ps_detail *dt)
 {
     const struct ps_engine_args *e = &a->engine;
@@ -155,6 +172,7 @@ static int probe(const struct args *a, const char *path, struct ps_detail *dt)
                                     .seconds = a->seconds,
                                     .folder = e->offload_dir ? e->offload_dir : ".",
                                     .io = e->run.io,
+                                    .reads = a->reads,
                                     .disk_space = e->plan.disk_space,
                                     .progress = on_progress,
                                     .warn = ps_say_warning,
@@ -197,6 +215,7 @@ int ps_cmd_probe(int argc, char **argv)
     /* Before a minute is spent on what then cannot be written. */
     if (!r && path) r = ps_file_replaceable(path, &dt);
     if (r < 0 && a.output) r = ps_fail_in(&dt, r, "-o");
+    if (!r) r = try_reads(&a, &dt);
     if (!r) r = probe(&a, path, &dt);
     return r < 0 ? ps_say_error(r, &dt) : PS_EXIT_OK;
 }

@@ -30,7 +30,7 @@ def test_writes_a_profile(t):
     """Whole, under its name, in another's place, with nothing else left behind."""
     os.makedirs(t.path("out"))
     path = t.write("out/p.json", "another\n")
-    r = t.run("probe", *FEW, "-o", path, "--disk-space", "64M", "--offload-dir", t.dir)
+    r = t.run("probe", *FEW, "-o", path, "--disk-space", "64M", "--offload-dir", t.dir, "--reads", t.write("weights", "x" * (8 << 20)))
     r.says("the profile is in", "memory", "disk: reads")
     disk = check(t, json.load(open(path)))
     if not (disk["read"]["value"] > 0 and disk["write"]["value"] > 0 and disk["read_over_depth"]):
@@ -59,6 +59,9 @@ def test_refusals(t):
                             (["-o", ""], 2, ["-o", "not nothing"]),
                             (["-o", t.path("folder")], 2, ["folder", "no regular file"]),
                             (["-o", "-", "--offload-dir", t.path("nowhere")], 1, ["nowhere"]),
+                            (["-o", "-", "--reads", t.path("none")], 1, ["--reads", "none", "No such file"]),
+                            (["-o", "-", "--reads", t.path("folder")], 1, ["--reads", "folder"]),
+                            (["-o", "-", "--reads", t.write("short", "short")], 1, ["--reads", "short", "too small"]),
                             (["--seconds", "0"], 2, ["--seconds", "1 to 3600"]),
                             (["--threads", "0"], 2, ["--threads"]),
                             (["--threads", "4096", "--host-mem", "256M"], 2, ["--threads 4096", "256"]),
