@@ -208,6 +208,9 @@ static int make_plan(struct work *w, uint64_t pin_max)
     w->req.pin_max = pin_max;
     struct ps_lengths lengths = { 0 };
     int r = find_lengths(w, &lengths);
+    if (r < 0)
+        (void) ps_fail(w->dt, r, "%s: the job's temporary files beside it: %s", w->cfg->output,
+                       ps_err_str(r));
     if (!r)
         r = w->cfg->engine.plan_make(w->cfg->engine.ud, &w->req, &lengths, &w->plan,
                                      &w->ret->plan_text, w->dt);

@@ -261,6 +261,13 @@ class T:
         if not ok:
             raise Failed(what)
 
+    def preload(self, name):
+        """A module of tests/e2e that goes into the program by LD_PRELOAD, if it was built; sanitizers would be in its way."""
+        path = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(self.exe)))), "tests", "e2e", name)
+        if self.shared.slow_by > 1 or not os.path.exists(path):
+            self.skip(f"no {name} in this build")
+        return path
+
     def eq(self, got, want, what=""):
         if got != want:
             raise Failed(f"{what}: got {str(got)[:700]} want {str(want)[:700]}")

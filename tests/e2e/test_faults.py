@@ -200,3 +200,26 @@ def test_report_not_synced(t):
     t.eq(sorted(os.listdir(t.dir)), ["in.jsonl", "out.jsonl"], "files")
     t.run("generate", m, job, "-o", "out.jsonl", "--report", "r.json")
     t.check(t.read("r.json"), "the report")
+
+
+def test_every_call(t):
+    """The n-th call of the whole program on a file fails, whichever file it is: an error or the right results, and the same command goes on.
+    Every 7th: each takes a while where files are synced."""
+    m, module = t.model("demo-opt"), t.preload("fail-io.so")
+    reqs = [dict(prompt="It was", max_tokens=4, logprobs=2)] + [dict(prompt=[2, 3 + i], max_tokens=1 + i % 5) for i in range(7)]
+    options = ["--threads", "1", "--host-mem", "40M", "--io", "pread", "--gpu-batch-size", "2", "--num-gpu-batches", "1"]
+    want, job, n = t.generate(m, reqs, *options), t.path("in.jsonl"), 0
+    while n < 2000:
+        n += 7
+        for f in set(os.listdir(t.dir)) - {"in.jsonl"}:
+            os.remove(t.path(f))
+        r = t.run("generate", m, job, "-o", "out.jsonl", *options, rc=(0, 1), timeout=20, env={"LD_PRELOAD": module, "FAIL_IO": f"{n}:{t.path('hit')}"})
+        t.check(r.rc == 0 or r.err.strip(), f"call {n}: nothing was said")
+        t.check("penstock: Input/output error" not in r.err.splitlines(), f"call {n}: what failed is not said")
+        if not t.exists("hit"):
+            break
+        if r.rc and n % 2:
+            t.run("generate", m, job, "-o", "out.jsonl", *options)
+        if t.exists("out.jsonl"):
+            same(t, t.records("out.jsonl"), want, f"call {n}")
+    t.check(50 < n < 2000, f"{n} calls")

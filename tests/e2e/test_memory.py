@@ -91,9 +91,7 @@ def test_address_space_limit(t):
 def test_every_allocation(t):
     """The n-th allocation of the whole program fails, whoever makes it: an error that says so or the right results, and the job goes on later.
     All at its start and end, some of the thousands of a vocabulary between."""
-    module = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(t.exe)))), "tests", "e2e", "fail-alloc.so")
-    if t.shared.slow_by > 1 or not os.path.exists(module):
-        t.skip("sanitizers have an allocator of their own")
+    module = t.preload("fail-alloc.so")
     m = t.model("demo-opt")
     reqs = [dict(prompt="It was", max_tokens=4, logprobs=2), dict(prompt=[2, 5], max_tokens=3, temperature=0.8, seed=1, stop=["zz"], echo=True)]
     options = ("--threads", "1", "--host-mem", "40M", "--kv", "disk:100")
