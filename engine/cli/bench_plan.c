@@ -66,8 +66,8 @@ int ps_bench_replan(struct ps_bench *b, struct ps_bench_row *row, struct ps_deta
     free(row->text);
     row->text = NULL;
     if (b->profile)
-        r = ps_search(&row->req, &g->profile, &row->lengths, NULL, 1, ps_signals_count(), &x, &n,
-                      &row->text, dt);
+        r = ps_search(&row->req, &g->profile, &row->lengths, NULL, PS_SEARCH_WHOLE, 1,
+                      ps_signals_count(), &x, &n, &row->text, dt);
     else
         r = ps_generate_plan(g, &row->req, &row->lengths, &x.plan, &row->text, dt);
     if (r < 0) return r;

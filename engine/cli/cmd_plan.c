@@ -16,7 +16,7 @@ static int read_job(const struct ps_plan_args *a, const struct ps_packed *m, str
 }
 
 struct answer {
-    struct ps_planned found[PS_PLAN_TOP_MAX];
+    struct ps_planned found[PS_SEARCH_TOP];
     struct ps_more more;
     unsigned n;
     char *text; /* why there is none */
@@ -29,8 +29,8 @@ static int search(unsigned top, const struct ps_point *p, struct answer *ret, st
     struct ps_ticker t;
     ps_machine_read("", &machine);
     ps_ticker_begin(&t, "planning");
-    int r = ps_search(q, &p->profile, &p->lengths, NULL, top, ps_signals_count(), ret->found,
-                      &ret->n, &ret->text, dt);
+    int r = ps_search(q, &p->profile, &p->lengths, NULL, PS_SEARCH_WHOLE, top, ps_signals_count(),
+                      ret->found, &ret->n, &ret->text, dt);
     atomic_store(&t.what, "planning: what a little more would bring");
     if (!r)
         r = ps_search_more(q, &p->profile, &p->lengths, NULL, machine.cpus, ps_signals_count(),

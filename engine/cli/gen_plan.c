@@ -20,7 +20,8 @@ static int choose(const struct ps_planning *g, const struct ps_plan_req *req,
 {
     unsigned n = 0;
     if (g->profile.measured)
-        return ps_search(req, &g->profile, lengths, NULL, 1, g->stop, ret, &n, ret_text, dt);
+        return ps_search(req, &g->profile, lengths, NULL, PS_SEARCH_WHOLE, 1, g->stop, ret, &n,
+                         ret_text, dt);
     int r = ps_plan_make(req, &ret->plan, ret_text, dt);
     if (r < 0) return r;
     r = simulated(g, req, lengths, ret, dt);

@@ -94,7 +94,7 @@ static void job_value(struct argp_state *st, int key, char *arg, struct ps_plan_
         break;
     case K_DTYPE: a->dtype = dtypes[CHOICE("f16", "bf16", "f32")]; break;
     default:
-        if (!ps_opt_u32(arg, 1, &u) || u > PS_PLAN_TOP_MAX)
+        if (!ps_opt_u32(arg, 1, &u) || u > PS_SEARCH_TOP)
             bad(st, key, arg, "a whole number from 1 to 8");
         a->top = u;
         break;

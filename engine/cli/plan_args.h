@@ -4,7 +4,7 @@
 #define PS_PLAN_ARGS_H
 #include "engine/cli/plan.h"
 
-enum { PS_PLAN_TOP_MAX = 8, PS_SWEEPS_MAX = 8 };
+enum { PS_SWEEPS_MAX = 8 };
 
 struct ps_plan_args {
     const char *model, *hardware /* NULL: not given */, *output, *format;

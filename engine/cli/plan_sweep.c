@@ -65,8 +65,8 @@ static int plan_row(const struct run *x, struct ps_point *p, struct ps_sweep_row
     unsigned n = 0;
     int r = ps_point_complete(p, x->model, dt);
     if (!r)
-        r = ps_search(&p->engine.plan, &p->profile, &p->lengths, NULL, 1, ps_signals_count(), &one,
-                      &n, NULL, dt);
+        r = ps_search(&p->engine.plan, &p->profile, &p->lengths, NULL, PS_SEARCH_BRIEF, 1,
+                      ps_signals_count(), &one, &n, NULL, dt);
     if (r == -PS_EBUDGET || r == -PS_EUSAGE) {
         row->reason = ps_concat(dt->text, "", "");
         return row->reason ? 0 : -ENOMEM;

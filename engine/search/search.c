@@ -28,10 +28,19 @@ void ps_search_rates(const struct ps_profile *p, struct ps_plan_req *req)
                                      .gpu_gemm = most_of(&p->gpu, type) };
 }
 
-enum {
-    FOUND_MAX = 16,
-    ONE_SWEEPS = 16
-}; /* ONE_SWEEPS: of the best plan, where it alone is asked for: a sweep has many points */
+enum { FOUND_MAX = 16 };
+
+struct effort {
+    unsigned candidates; /* that the closed form names, and are simulated */
+    double hope;       /* unless they take so many times as long as the first, by the closed form */
+    unsigned variants; /* of the winner, at most */
+    unsigned close;    /* of the best so many are looked at closely, */
+    uint32_t sweeps;   /* by so many sweeps of theirs; 0 = as many as it takes */
+};
+static const struct effort efforts[] = {
+    [PS_SEARCH_WHOLE] = { 11, 2, 16, PS_SEARCH_TOP, 0 },
+    [PS_SEARCH_BRIEF] = { 2, 1.25, 4, 1, 16 },
+};
 
 struct search {
     struct ps_simulate_cfg sim; /* but for the plan */
@@ -39,8 +48,7 @@ struct search {
     struct ps_detail *dt;
     struct ps_planned found[FOUND_MAX]; /* best first */
     unsigned n;
-    unsigned left; /* variants that may still be simulated */
-    double hope;   /* candidates that take so many times as long by the closed form are not */
+    struct effort effort; /* variants: that may still be simulated */
 };
 
 static int simulate(struct search *s, const struct ps_plan *plan, struct ps_simulated *ret)
@@ -94,7 +102,7 @@ static int candidates(struct search *s, const struct ps_plan_req *q, unsigned n,
     for (unsigned i = 0; i < made; i++) {
         struct ps_planned p = { .plan = plans[i] };
         const bool wanted = !r && s->n < FOUND_MAX - 1 && !known(s, &p.plan) &&
-                            plans[i].predicted_s < s->hope * plans[0].predicted_s;
+                            plans[i].predicted_s < s->effort.hope * plans[0].predicted_s;
         if (wanted) r = simulate(s, &p.plan, &p.sim);
         if (wanted && !r)
             put(s, &p);
@@ -161,7 +169,7 @@ static int variant(struct search *s, const struct step *step)
         return 0;
     }
     r = simulate(s, &p.plan, &p.sim);
-    s->left--;
+    s->effort.variants--;
     if (r < 0 || p.sim.total_s > s->found[0].sim.total_s * 0.999) {
         ps_plan_done(&p.plan);
         return r;
@@ -175,7 +183,7 @@ static int variant(struct search *s, const struct step *step)
 static int refine(struct search *s)
 {
     size_t since = 0;
-    for (size_t i = 0; since < PS_ARRAY_LEN(steps) && s->left; i++) {
+    for (size_t i = 0; since < PS_ARRAY_LEN(steps) && s->effort.variants; i++) {
         int r = variant(s, &steps[i % PS_ARRAY_LEN(steps)]);
         if (r < 0) return r;
         since = r ? 0 : since + 1;
@@ -183,14 +191,14 @@ static int refine(struct search *s)
     return 0;
 }
 
-/* What was a quick look is looked at closely. */
-static int finish(struct search *s, unsigned n)
+/* What was a quick look is looked at closely: of as many plans as may be told of, however many will be, for it may put another one first. */
+static int finish(struct search *s)
 {
     struct ps_planned p[FOUND_MAX];
-    while (s->n > n) drop(s, s->n - 1);
-    s->sim.most_sweeps = n > 1 ? 0 : ONE_SWEEPS;
+    while (s->n > s->effort.close) drop(s, s->n - 1);
+    s->sim.most_sweeps = s->effort.sweeps;
     s->sim.coarse = false;
-    n = s->n;
+    const unsigned n = s->n;
     memcpy(p, s->found, n * sizeof *p);
     s->n = 0;
     int r = 0;
@@ -202,14 +210,11 @@ static int finish(struct search *s, unsigned n)
 }
 
 int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
-              const struct ps_lengths *lengths, const struct ps_schedule *schedule, unsigned n,
-              const volatile int *stop, struct ps_planned *ret, unsigned *ret_n, char **ret_text,
-              struct ps_detail *dt)
+              const struct ps_lengths *lengths, const struct ps_schedule *schedule,
+              enum ps_search_effort effort, unsigned n, const volatile int *stop,
+              struct ps_planned *ret, unsigned *ret_n, char **ret_text, struct ps_detail *dt)
 {
-    struct search s = { .req = *req, .dt = dt };
-    const unsigned more = n > 1 ? 3 : 1, most = FOUND_MAX - 1; /* room for a variant */
-    s.left = n > 1 ? 16 : 4;
-    s.hope = n > 1 ? 2 : 1.25;
+    struct search s = { .req = *req, .dt = dt, .effort = efforts[effort] };
     ps_search_rates(p, &s.req);
     s.sim = (struct ps_simulate_cfg) { .model = req->model,
                                        .kv_config = &s.req.kv_config,
@@ -219,14 +224,12 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
                                        .most_sweeps = PS_SEARCH_SWEEPS,
                                        .coarse = true,
                                        .stop = stop };
-    int r = candidates(&s, &s.req, n + more < most ? n + more : most, ret_text);
+    int r = candidates(&s, &s.req, s.effort.candidates, ret_text);
     if (!r) r = modest_candidates(&s);
     if (!r) r = refine(&s);
-    if (!r) r = finish(&s, n);
-    if (r < 0) {
-        while (s.n) drop(&s, s.n - 1);
-        return r;
-    }
+    if (!r) r = finish(&s);
+    while (s.n > (r < 0 ? 0 : n)) drop(&s, s.n - 1);
+    if (r < 0) return r;
     memcpy(ret, s.found, s.n * sizeof *ret);
     *ret_n = s.n;
     return 0;

@@ -8,6 +8,13 @@
 /* Sweeps of a job that are simulated to compare plans. */
 enum { PS_SEARCH_SWEEPS = 6 };
 
+/* How much is tried. What comes out first is the same however many plans are asked for. */
+enum ps_search_effort {
+    PS_SEARCH_WHOLE,
+    PS_SEARCH_BRIEF, /* for very many searches: a few plans are simulated, the best one by 16 sweeps; ask for that one alone */
+};
+enum { PS_SEARCH_TOP = 8 }; /* plans that may be asked for */
+
 struct ps_planned {
     struct ps_plan plan;
     struct ps_simulated sim;
@@ -16,10 +23,11 @@ struct ps_planned {
 /* Puts the profile's figures where the closed form looks for them: req->rates. */
 void ps_search_rates(const struct ps_profile *p, struct ps_plan_req *req);
 
-/* The `n` best plans that fit, best first; *ret_n of them (>= 1). Release each with ps_plan_done(). Errors are ps_plan_make()'s, -ECANCELED
+/* The `n` best plans that fit (1 to PS_SEARCH_TOP), best first; *ret_n of them (>= 1). Release each with ps_plan_done(). Errors are ps_plan_make()'s, -ECANCELED
  * when *stop was set. */
 int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
-              const struct ps_lengths *lengths, const struct ps_schedule *schedule, unsigned n,
-              const volatile int *stop, struct ps_planned *ret, unsigned *ret_n, char **ret_text,
+              const struct ps_lengths *lengths, const struct ps_schedule *schedule,
+              enum ps_search_effort effort, unsigned n, const volatile int *stop,
+              struct ps_planned *ret, unsigned *ret_n, char **ret_text,
               struct ps_detail *dt) ps_must_check;
 #endif

@@ -74,10 +74,12 @@ static void random_rig(struct rig *r)
     r->req.threads = 8;
 }
 
-static int search(const struct rig *r, unsigned n, struct ps_planned *ret, unsigned *ret_n)
+static int search(const struct rig *r, enum ps_search_effort effort, unsigned n,
+                  struct ps_planned *ret, unsigned *ret_n)
 {
     struct ps_detail dt = { "" };
-    int e = ps_search(&r->req, &r->profile, &r->lengths, NULL, n, NULL, ret, ret_n, NULL, &dt);
+    int e =
+        ps_search(&r->req, &r->profile, &r->lengths, NULL, effort, n, NULL, ret, ret_n, NULL, &dt);
     if (e < 0 && e != -PS_EBUDGET) fail_msg("%d: %s", e, dt.text);
     return e;
 }
@@ -94,7 +96,7 @@ static void random_searches(void **state)
         if (rand_r(&seed) % 4 == 0) r.req.gpu_batch_size = whole(1, 40);
         if (rand_r(&seed) % 4 == 0) r.req.prefetch = whole(1, 3);
         if (rand_r(&seed) % 4 == 0) r.req.attention = (enum ps_attention_at)(rand_r(&seed) % 3);
-        if (!search(&r, 3, p, &n)) assert_true(n >= 1 && n <= 3);
+        if (!search(&r, PS_SEARCH_WHOLE, 3, p, &n)) assert_true(n >= 1 && n <= 3);
         for (unsigned k = 0; k < n; k++) {
             assert_true(ps_plan_fits(&r.req, &p[k].plan));
             assert_true(p[k].sim.total_s > 0 && isfinite(p[k].sim.total_s));
@@ -106,6 +108,30 @@ static void random_searches(void **state)
         rig_close(&r);
     }
     assert_true(plans > 20);
+}
+
+/* However many are asked for, they are the best of the same list. */
+static void the_first_is_the_first(void **state)
+{
+    seed = 3;
+    for (int i = 0; i < many(4); i++) {
+        struct rig r;
+        struct ps_planned p[PS_SEARCH_TOP], some[PS_SEARCH_TOP];
+        unsigned n = 0, m = 0;
+        random_rig(&r);
+        if (!search(&r, PS_SEARCH_WHOLE, PS_SEARCH_TOP, p, &n))
+            for (unsigned top = 1; top < PS_SEARCH_TOP; top += 3) {
+                assert_int_equal(search(&r, PS_SEARCH_WHOLE, top, some, &m), 0);
+                assert_int_equal(m, n < top ? n : top);
+                while (m--) {
+                    assert_memory_equal(&some[m].sim, &p[m].sim, sizeof p[m].sim);
+                    assert_int_equal(some[m].plan.host_bytes, p[m].plan.host_bytes);
+                    ps_plan_done(&some[m].plan);
+                }
+            }
+        while (n) ps_plan_done(&p[--n].plan);
+        rig_close(&r);
+    }
 }
 
 static struct rig more_of(const struct rig *r, int what, double factor)
@@ -128,11 +154,11 @@ static void more_is_never_slower(void **state)
         struct ps_planned p, m;
         unsigned n = 0;
         random_rig(&r);
-        const int e = search(&r, 1, &p, &n);
+        const int e = search(&r, PS_SEARCH_BRIEF, 1, &p, &n);
         for (int what = 0; !e && what < PS_MORE__COUNT; what++) {
             const double factor = between(1.02, 3);
             const struct rig more = more_of(&r, what, factor);
-            assert_int_equal(search(&more, 1, &m, &n), 0);
+            assert_int_equal(search(&more, PS_SEARCH_BRIEF, 1, &m, &n), 0);
             if (m.sim.total_s > p.sim.total_s * 1.01)
                 fail_msg("%d: %g times of %d: %g s after %g s", i, factor, what, m.sim.total_s,
                          p.sim.total_s);
@@ -154,7 +180,7 @@ static void more(void **state)
         struct ps_detail dt = { "" };
         unsigned n = 0;
         random_rig(&r);
-        if (!search(&r, 1, &p, &n)) {
+        if (!search(&r, PS_SEARCH_BRIEF, 1, &p, &n)) {
             assert_ok_dt(ps_search_more(&r.req, &r.profile, &r.lengths, NULL, 2, NULL, &p, &more, &dt),
                          &dt);
             const bool gpu = r.profile.gpu_mem > 0;
@@ -184,7 +210,8 @@ static void a_signal_ends_it(void **state)
     struct ps_detail dt = { "" };
     const struct ps_lengths l = { .n = 40, .each_prompt = 50, .each_gen = 10 };
     rig_open(&r, "opt-125m", 0, &rig_cpu, &l, "full");
-    assert_err(ps_search(&r.req, &r.profile, &r.lengths, NULL, 2, &stop, &p, &n, NULL, &dt),
+    assert_err(ps_search(&r.req, &r.profile, &r.lengths, NULL, PS_SEARCH_WHOLE, 2, &stop, &p, &n,
+                         NULL, &dt),
                ECANCELED);
     rig_close(&r);
 }
@@ -192,6 +219,7 @@ static void a_signal_ends_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(random_searches),
+                                        cmocka_unit_test(the_first_is_the_first),
                                         cmocka_unit_test(more_is_never_slower),
                                         cmocka_unit_test(more),
                                         cmocka_unit_test(a_signal_ends_it) };
