@@ -69,7 +69,7 @@ int ps_bench_replan(struct ps_bench *b, struct ps_bench_row *row, struct ps_deta
         r = ps_search(&row->req, &g->profile, &row->lengths, NULL, PS_SEARCH_WHOLE, 1,
                       ps_signals_count(), &x, &n, &row->text, dt);
     else
-        r = ps_generate_plan(g, &row->req, &row->lengths, &x.plan, &row->text, dt);
+        r = ps_generate_plan(g, &row->req, &row->lengths, &x.plan, &x.sim, &row->text, dt);
     if (r < 0) return r;
     row->plan = x.plan;
     row->planned = true;

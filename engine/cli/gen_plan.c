@@ -30,7 +30,8 @@ static int choose(const struct ps_planning *g, const struct ps_plan_req *req,
 }
 
 int ps_generate_plan(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
-                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt)
+                     struct ps_plan *ret, struct ps_simulated *ret_predicted, char **ret_text,
+                     struct ps_detail *dt)
 {
     struct ps_planning *g = ud;
     struct ps_planned x;
@@ -45,6 +46,7 @@ int ps_generate_plan(void *ud, const struct ps_plan_req *req, const struct ps_le
         ps_plan_done(&x.plan);
         return r;
     }
+    *ret_predicted = x.sim;
     g->total_s = x.sim.total_s;
     g->tokens = (double) req->job.max_new_tokens;
     x.plan.predicted_s = x.sim.total_s;

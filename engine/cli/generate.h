@@ -61,7 +61,8 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir);
 /* The profile that `penstock probe` made of this machine with this GPU ("" = none), if it is there. */
 bool ps_profile_of_this(const char *gpu, struct ps_profile *ret);
 /* struct ps_job_engine's, with a struct ps_planning: by simulation on a profile that was probed; by the closed form, and then simulated,
- * on one from a quick look; by the closed form for a small model. */
+ * on one from a quick look; by the closed form for a small model where there is none. */
 int ps_generate_plan(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
-                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt) ps_must_check;
+                     struct ps_plan *ret, struct ps_simulated *ret_predicted, char **ret_text,
+                     struct ps_detail *dt) ps_must_check;
 #endif

@@ -52,7 +52,7 @@ int ps_point_complete(struct ps_point *p, const struct ps_packed *m,
 /* The figures of a plan: one table of them makes text, JSON and CSV. */
 enum ps_figure_kind { PS_FIG_COUNT, PS_FIG_SECONDS, PS_FIG_RATE, PS_FIG_BYTES, PS_FIG_PERCENT };
 struct ps_figure {
-    const char *key, *label;
+    const char *key, *label; /* label NULL: not for the table */
     enum ps_figure_kind kind;
 };
 enum { PS_FIGURES_MAX = 64 };

@@ -32,6 +32,12 @@
     X(HOST_BYTES, "host_bytes", "host memory", BYTES)                                \
     X(PINNED_BYTES, "pinned_bytes", "of it pinned", BYTES)                           \
     X(DISK_BYTES, "disk_bytes", "disk for KV, hidden", BYTES)                        \
+    X(READ_BYTES, "disk_read_bytes", NULL, BYTES)                                    \
+    X(WRITE_BYTES, "disk_write_bytes", NULL, BYTES)                                  \
+    X(H2D_BYTES, "h2d_bytes", NULL, BYTES)                                           \
+    X(D2H_BYTES, "d2h_bytes", NULL, BYTES)                                           \
+    X(LOAD_READ_BYTES, "load_disk_read_bytes", NULL, BYTES)                          \
+    X(LOAD_H2D_BYTES, "load_h2d_bytes", NULL, BYTES)                                 \
     X(READ_PER_TOKEN, "disk_read_bytes_per_token", "a token reads from disk", BYTES) \
     X(WRITE_PER_TOKEN, "disk_write_bytes_per_token", "writes to disk", BYTES)        \
     X(H2D_PER_TOKEN, "h2d_bytes_per_token", "copies to the GPU", BYTES)              \
@@ -61,6 +67,9 @@ static const struct ps_figure figures[] = {
     FIGURES(X)
 #undef X
 };
+
+_Static_assert(F_D2H_BYTES - F_READ_BYTES == 3 && F_D2H_PER_TOKEN - F_READ_PER_TOKEN == 3,
+               "links' order");
 
 const struct ps_figure *ps_figure_at(size_t i) { return i < F__COUNT ? &figures[i] : NULL; }
 
@@ -121,21 +130,23 @@ static void times(const struct ps_job_stats *j, double usd, const struct ps_plan
 
 static double less(double all, double part) { return all > part ? all - part : 0; }
 
-/* Of the job alone: what stays was loaded before it, which is in the device's sums. A job that only scores has prompt tokens alone. */
+/* Of the job alone: loading before it is told apart. A job that only scores has prompt tokens alone. */
 static void links(const struct ps_job_stats *j, const struct ps_planned *x, double *v)
 {
-    const struct ps_dev_stats *d = &x->sim.run.dev;
+    const struct ps_run_stats *s = &x->sim.run;
+    const struct ps_dev_stats *d = &s->dev;
     const bool gpu = x->plan.detail->gpu;
     const double gen = (double) j->max_new_tokens,
                  tokens = gen > 0 ? gen : (double) j->prompt_tokens,
                  near = d->mem_bytes[PS_Q_COMPUTE] / tokens,
-                 on_gpu = (double) x->plan.weight_bytes[PS_TIER_GPU],
-                 loaded = on_gpu + (double) x->plan.weight_bytes[PS_TIER_HOST];
-    v[F_READ_PER_TOKEN] = less(ps_dev_moved(d, PS_Q_READ), loaded) / tokens;
-    v[F_WRITE_PER_TOKEN] = ps_dev_moved(d, PS_Q_WRITE) / tokens;
-    v[F_H2D_PER_TOKEN] =
-        gpu ? less(ps_dev_moved(d, PS_Q_H2D) + ps_dev_moved(d, PS_Q_UP), on_gpu) / tokens : NAN;
-    v[F_D2H_PER_TOKEN] = gpu ? ps_dev_moved(d, PS_Q_D2H) / tokens : NAN;
+                 up = ps_dev_moved(d, PS_Q_H2D) + ps_dev_moved(d, PS_Q_UP);
+    v[F_LOAD_READ_BYTES] = (double) s->load_bytes[PS_Q_READ];
+    v[F_LOAD_H2D_BYTES] = gpu ? (double) s->load_bytes[PS_Q_H2D] : NAN;
+    v[F_READ_BYTES] = ps_dev_moved(d, PS_Q_READ) - v[F_LOAD_READ_BYTES];
+    v[F_WRITE_BYTES] = ps_dev_moved(d, PS_Q_WRITE);
+    v[F_H2D_BYTES] = gpu ? up - v[F_LOAD_H2D_BYTES] : NAN;
+    v[F_D2H_BYTES] = gpu ? ps_dev_moved(d, PS_Q_D2H) : NAN;
+    for (int i = 0; i < 4; i++) v[F_READ_PER_TOKEN + i] = v[F_READ_BYTES + i] / tokens;
     v[F_DRAM_PER_TOKEN] = d->mem_bytes[PS_Q_HOST] / tokens + (gpu ? 0 : near);
     v[F_HBM_PER_TOKEN] = gpu ? near : NAN;
 }

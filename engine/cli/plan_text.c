@@ -51,6 +51,7 @@ enum { LABEL = 24, COLUMN = 14 };
 /* What is none in all of them is left out. */
 static bool worth_a_row(const struct ps_figures *f, unsigned n, size_t i)
 {
+    if (!ps_figure_at(i)->label) return false;
     for (unsigned k = 0; k < n; k++)
         if (!isnan(f[k].v[i]) && f[k].v[i] != 0) return true;
     return false;

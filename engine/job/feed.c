@@ -153,6 +153,7 @@ void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double
     for (int q = 0; q < PS_Q__COUNT; q++) {
         ret[PS_SUM_Q_BYTES + q] = ps_dev_moved(&st->dev, (enum ps_q) q);
         ret[PS_SUM_Q_S + q] = (double) st->dev.busy_ns[q] * 1e-9;
+        ret[PS_SUM_LOAD_BYTES + q] = (double) st->load_bytes[q];
     }
     /* One link. */
     ret[PS_SUM_Q_BYTES + PS_Q_H2D] += ret[PS_SUM_Q_BYTES + PS_Q_UP];

@@ -30,6 +30,7 @@ struct work {
     struct ps_first first;
     struct ps_plan_req req;
     struct ps_plan plan;
+    struct ps_simulated predicted; /* run.sweeps 0: not simulated */
     struct ps_feed feed;
     struct ps_trace *trace;
 };
@@ -206,13 +207,14 @@ static int make_plan(struct work *w, uint64_t pin_max)
     w->req.model = w->cfg->model;
     w->req.job = w->first.stats;
     w->req.pin_max = pin_max;
+    w->predicted = (struct ps_simulated) { 0 };
     struct ps_lengths lengths = { 0 };
     int r = find_lengths(w, &lengths);
     if (r < 0)
         (void) ps_fail(w->dt, r, "%s: the job's temporary files beside it: %s", w->cfg->output,
                        ps_err_str(r));
     if (!r)
-        r = w->cfg->engine.plan_make(w->cfg->engine.ud, &w->req, &lengths, &w->plan,
+        r = w->cfg->engine.plan_make(w->cfg->engine.ud, &w->req, &lengths, &w->plan, &w->predicted,
                                      &w->ret->plan_text, w->dt);
     ps_lengths_done(&lengths);
     w->planned = r >= 0;
@@ -334,6 +336,7 @@ static int generate(struct work *w)
         if (!r) r = run_plan(w, &st);
     }
     w->ret->pinned_bytes = st.pinned_bytes;
+    memcpy(w->ret->taken_bytes, st.taken_bytes, sizeof st.taken_bytes);
     if (r >= 0) w->feed.last = st;
     if (r < 0 && w->feed.dt.text[0]) *w->dt = w->feed.dt; /* ours is the cause */
     return r;
@@ -354,7 +357,8 @@ static int settle(struct work *w, int r)
 
 static int report(struct work *w)
 {
-    struct ps_report rep = { w->cfg, w->ret, w->planned ? &w->plan : NULL, &w->req };
+    struct ps_report rep = { w->cfg, w->ret, w->planned ? &w->plan : NULL, &w->req,
+                             w->predicted.run.sweeps ? &w->predicted : NULL };
     ps_report_limit(&rep, w->ret->limit, sizeof w->ret->limit);
     return w->cfg->report ? ps_report_write(&rep, w->cfg->report, w->dt) : 0;
 }
@@ -381,9 +385,13 @@ static int run_it(struct work *w)
     return ps_output_finish(&w->output, &w->table, w->cfg->order_completion, w->cfg->stop, w->dt);
 }
 
+/* A report of what is asked for and predicted, if one is wanted. */
 static int dry_run(struct work *w)
 {
-    if (!w->planned) return 0;
+    w->ret->prompt_tokens = w->first.stats.prompt_tokens;
+    w->ret->failed = w->first.failed;
+    int r = report(w);
+    if (r < 0 || !w->planned) return r;
     w->ret->plan_text = w->cfg->engine.plan_text(&w->req, &w->plan);
     return w->ret->plan_text ? 0 : -ENOMEM;
 }

@@ -12,9 +12,11 @@
 #include <signal.h>
 
 struct ps_job_engine {
-    /* lengths: of the valid requests, or their mean if there are very many. */
+    /* lengths: of the valid requests, or their mean if there are very many. ret_predicted: what a simulation of the plan says, zeros if
+     * there was none. */
     int (*plan_make)(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
-                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt);
+                     struct ps_plan *ret, struct ps_simulated *ret_predicted, char **ret_text,
+                     struct ps_detail *dt);
     char *(*plan_text)(const struct ps_plan_req *req, const struct ps_plan *plan);
     void (*plan_done)(struct ps_plan *p);
     int (*run)(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_run_stats *ret,
@@ -83,9 +85,10 @@ enum ps_sum {
     PS_SUM_HOST_SYNCS,
     PS_SUM_DECODE_PASSES,
     PS_SUM_DECODE_LAUNCHES,
-    PS_SUM_Q_BYTES,                            /* and the other queues */
-    PS_SUM_Q_S = PS_SUM_Q_BYTES + PS_Q__COUNT, /* busy seconds of each */
-    PS_SUM__COUNT = PS_SUM_Q_S + PS_Q__COUNT
+    PS_SUM_Q_BYTES,                               /* and the other queues */
+    PS_SUM_Q_S = PS_SUM_Q_BYTES + PS_Q__COUNT,    /* busy seconds of each */
+    PS_SUM_LOAD_BYTES = PS_SUM_Q_S + PS_Q__COUNT, /* of each one's bytes, by loading */
+    PS_SUM__COUNT = PS_SUM_LOAD_BYTES + PS_Q__COUNT
 };
 
 struct ps_job_result {
@@ -94,8 +97,9 @@ struct ps_job_result {
     bool already_done, interrupted;
     char *plan_text; /* the table of a plan that does not fit, or of --dry-run; freed by done() */
     double sums[PS_SUM__COUNT];
-    uint64_t pinned_bytes; /* by the last run */
-    char limit[160];       /* what limited the run, in words; "" = not known */
+    uint64_t pinned_bytes;                /* by the last run */
+    uint64_t taken_bytes[PS_TIER__COUNT]; /* likewise; host 0: nothing was run */
+    char limit[160];                      /* what limited the run, in words; "" = not known */
 };
 
 /* 0 (see ret->interrupted), or an error: -PS_EBUDGET with plan_text; -PS_ECONFLICT when files belong to another job, -EBUSY when

@@ -9,14 +9,25 @@ struct ps_report {
     const struct ps_job_result *result;
     const struct ps_plan *plan; /* NULL: nothing was planned */
     const struct ps_plan_req *req;
+    const struct ps_simulated
+        *predicted; /* by simulation, of the whole job; NULL: there was none */
 };
 static inline bool ps_report_on_gpu(const struct ps_report *r)
 {
     return r->plan && r->plan->gpu_bytes;
 }
+/* Something ran: a job that was complete before this run left no sums. */
+static inline bool ps_report_timed(const struct ps_report *r)
+{
+    return r->result->sums[PS_SUM_TOTAL_S] > 0;
+}
 /* Written beside, renamed to `path`. */
 int ps_report_write(const struct ps_report *r, const char *path,
                     struct ps_detail *dt) ps_must_check;
+/* report_moved.c: links, waits, memory, GPU; and what was predicted of them. */
+struct ps_jobj;
+void ps_report_put_moved(struct ps_jobj *top, const struct ps_report *r);
+void ps_report_put_predicted(struct ps_jobj *top, const struct ps_report *r);
 /* limit.c: what limited the run, in words, into ret_text; empty when it cannot be told, or nothing took a tenth of the time. */
 void ps_report_limit(const struct ps_report *r, char *ret_text, size_t n);
 /* The process's greatest resident size so far; 0 = not known. */

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The file for KV and hidden states: its room is taken now, so that a full disk shows before the first token. It has no name, so nothing
  * is left behind however the process ends. */
@@ -177,6 +178,22 @@ static int simulated_memory(const struct ps_sched *s, struct ps_arena_cfg *mem)
     return r;
 }
 
+/* What was taken of each tier. */
+static int count_taken(struct ps_opened *x)
+{
+    uint64_t *taken = x->s.stats.taken_bytes;
+    struct stat st;
+    taken[PS_TIER_HOST] = ps_arena_used(x->host);
+    if (x->gpu)
+        taken[PS_TIER_GPU] = ps_dev_cuda_bytes(&(const struct ps_dev_cuda_cfg) {
+            .mem_bytes = ps_arena_used(x->gpu), .scratch_bytes = x->s.d->gpu_scratch_bytes });
+    if (x->offload_fd < 0) return 0;
+    if (fstat(x->offload_fd, &st) < 0)
+        return ps_fail(x->s.dt, -errno, "%s: %s", x->offload_name, strerror(errno));
+    taken[PS_TIER_DISK] = (uint64_t) st.st_size;
+    return 0;
+}
+
 int ps_open_run(struct ps_opened *x)
 {
     struct ps_sched *s = &x->s;
@@ -194,6 +211,7 @@ int ps_open_run(struct ps_opened *x)
     if (!r) r = open_device(x);
     if (!r) s->dev->serial = s->how.no_overlap;
     if (!r) r = init_sched(s);
+    if (!r) r = count_taken(x);
     return r;
 }
 

@@ -179,6 +179,15 @@ static int run_sweeps(struct ps_sched *s)
     return r < 0 ? r : stopped || s->stop ? PS_GO_STOP : 0;
 }
 
+/* Weights came to where they stay. */
+static void loaded(struct ps_sched *s, double s_taken)
+{
+    s->stats.load_s = s_taken;
+    ps_dev_stats_get(s->dev, &s->stats.dev);
+    for (int q = 0; q < PS_Q__COUNT; q++)
+        s->stats.load_bytes[q] = (uint64_t) ps_dev_moved(&s->stats.dev, (enum ps_q) q);
+}
+
 /* A failed task says more than the code that a later call returned. */
 static int explain(struct ps_sched *s, int r)
 {
@@ -207,7 +216,7 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
     uint64_t t0 = ps_now_ns();
     int r = ps_open_run(x);
     if (r >= 0) r = ps_weights_load(&x->s);
-    if (r >= 0) x->s.stats.load_s = cfg->sim ? clock_s(&x->s) : (double) (ps_now_ns() - t0) * 1e-9;
+    if (r >= 0) loaded(&x->s, cfg->sim ? clock_s(&x->s) : (double) (ps_now_ns() - t0) * 1e-9);
     if (r >= 0) r = run_sweeps(&x->s);
     r = explain(&x->s, r);
     if (r >= 0 && x->pinned) {

@@ -608,6 +608,7 @@ static void less_is_pinned(void **state)
     assert_int_equal(number(j, "gpu", "launches_per_decode_pass"), 9);
     assert_int_equal(number(json_object_get(j, "plan"), "attention", "host_slabs"), 3);
     assert_int_equal(number(json_object_get(j, "memory"), "peak", "gpu"), 1000);
+    assert_int_equal(number(json_object_get(j, "memory"), "taken", "host"), 2000);
     assert_int_equal(number(json_object_get(j, "memory"), "budget", "gpu"), 5000);
     assert_string_equal(json_string_value(json_object_get(json_object_get(j, "machine"), "gpu")),
                         "toy GPU");

@@ -46,7 +46,8 @@ static void check_lengths(const struct ps_job_stats *j, const struct ps_lengths 
 }
 
 static int plan_make(void *ud, const struct ps_plan_req *req, const struct ps_lengths *lengths,
-                     struct ps_plan *ret, char **ret_text, struct ps_detail *dt)
+                     struct ps_plan *ret, struct ps_simulated *ret_predicted, char **ret_text,
+                     struct ps_detail *dt)
 {
     fake.stats = req->job;
     check_lengths(&req->job, lengths);
@@ -154,10 +155,13 @@ static int run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct 
         ret->pinned_bytes = fake.can_pin;
         return ps_fail(dt, -PS_EPIN, "toy: memory cannot be pinned");
     }
-    st = (struct ps_run_stats) { .pinned_bytes = ret->pinned_bytes,
-                                 .gpu = { .launches = 90, .calls = 10, .copies = 7 },
-                                 .decode_passes = 8,
-                                 .decode_launches = 72 };
+    st = (struct ps_run_stats) {
+        .pinned_bytes = ret->pinned_bytes,
+        .gpu = { .launches = 90, .calls = 10, .copies = 7 },
+        .decode_passes = 8,
+        .decode_launches = 72,
+        .taken_bytes = { [PS_TIER_GPU] = cfg->plan->gpu_bytes, [PS_TIER_HOST] = 2000 }
+    };
     for (;;) {
         uint32_t active = 0;
         int r = 0;
