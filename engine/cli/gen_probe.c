@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The quick probe: half a second, and only where its answer is used: for a report, and to plan for a model that is worth
+/* Where the machine was not probed: half a second, and only where its answer is used: for a report, and to plan for a model that is worth
  * it. */
 #include "engine/base/ps_mem.h"
 #include "engine/cli/generate.h"
@@ -14,7 +14,6 @@ static const double slice_s = 0.15;
 static const double guessed_read = 1.5e9, guessed_write = 1e9; /* of a disk, bytes/s */
 enum {
     PROBE_WORTH_BYTES = 256 << 20,
-    SIMULATE_WORTH_BYTES = 64 << 20, /* where the machine was probed before */
     DISK_WORTH_BYTES = 64 << 20,
     GEMM_M = 256,
     GEMM_N = 1024,
@@ -163,9 +162,7 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
 {
     struct ps_job_cfg *job = &a->job;
     struct ps_profile *p = &a->planning.profile;
-    const bool large = job->model->weight_bytes >= PROBE_WORTH_BYTES,
-               medium = job->model->weight_bytes >= SIMULATE_WORTH_BYTES;
-    if (!job->report && !medium) return;
+    const bool large = job->model->weight_bytes >= PROBE_WORTH_BYTES;
     job->plan.model = job->model;
     const bool before = ps_profile_of_this(job->gpu ? a->gpu.name : "", p);
     if (!before && !job->report && !large) return;
@@ -180,6 +177,6 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
         p->disk_read.alone = guessed_read;
         p->disk_write.alone = guessed_write;
     }
-    a->planning.known = (before ? medium : large) && p->host.mem > 0 && p->host.flops > 0 &&
+    a->planning.known = (before || large) && p->host.mem > 0 && p->host.flops > 0 &&
                         (!job->gpu || (p->gpu.mem > 0 && p->gpu.flops > 0 && p->h2d.alone > 0));
 }

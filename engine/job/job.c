@@ -189,10 +189,10 @@ static void warn_requests(const struct work *w)
                 "\"return_token_ids\": true in a request gives its ids");
 }
 
-/* Of very many their mean will do. */
+/* Of so many that they would take more than 4 MiB their mean will do. */
 static int find_lengths(const struct work *w, struct ps_lengths *ret)
 {
-    enum { LENGTHS_MAX = 1 << 15 };
+    enum { LENGTHS_MAX = 1 << 19 };
     const struct ps_job_stats *s = &w->first.stats;
     if (s->requests <= LENGTHS_MAX) return ps_lengths_of(&w->spool, &w->table, s->requests, ret);
     *ret = (struct ps_lengths) { .n = s->requests,
