@@ -114,6 +114,17 @@ def total(report):
     return report["time"]["prefill"] + report["time"]["decode"]
 
 
+LINKS = ("disk_read", "disk_write", "h2d", "d2h")
+TIERS = ("gpu", "host", "disk")
+
+
+def differing(report):
+    """-> what was predicted otherwise than it was: links, tiers and sweeps, of which all are to be equal"""
+    said, links, taken = report["predicted"], report["links"], report["memory"]["taken"]
+    return [k for k in LINKS if any(links[k][x] != said["links"][k][x] for x in ("bytes", "load_bytes"))] + [k for k in TIERS if taken[k] != said["memory"][k]] + \
+        ["sweeps"] * (report["actual"]["sweeps"] != said["sweeps"])
+
+
 def one(a, case):
     name, limit, shape_name, lengths, options = case
     packed, job = model(a, shape_name), f"{a.work}/job.jsonl"
@@ -124,8 +135,8 @@ def one(a, case):
     measured = statistics.median(times)
     predicted = reports[-1]["predicted"]["total_s"]
     r = {"name": name, "limit": limit, "model": shape_name, "options": options, "requests": len(lengths), "predicted_s": predicted, "measured_s": measured,
-         "spread": [min(times), max(times)], "error": predicted / measured - 1, "report": reports[-1]}
-    print(f"{name}: predicted {predicted:.2f} s, measured {measured:.2f} s ({min(times):.2f} - {max(times):.2f}), {100 * r['error']:+.1f} %", file=sys.stderr, flush=True)
+         "spread": [min(times), max(times)], "error": predicted / measured - 1, "differs": sorted({x for r in reports for x in differing(r)}), "report": reports[-1]}
+    print(f"{name}: predicted {predicted:.2f} s, measured {measured:.2f} s ({min(times):.2f} - {max(times):.2f}), {100 * r['error']:+.1f} %{', differs: ' + ', '.join(r['differs']) if r['differs'] else ''}", file=sys.stderr, flush=True)
     return r
 
 
@@ -197,17 +208,29 @@ def save(a, name, lines, rows):
     print("\n".join(lines))
 
 
+def read(report):
+    """GB read from disk, and of them by loading"""
+    x = report["links"]["disk_read"]
+    return f"{x['bytes'] / 1e9:.3f} ({x['load_bytes'] / 1e9:.3f} loading)"
+
+
+def beside(report):
+    """MiB of the process that are not the arena's"""
+    return (report["memory"]["peak"]["host"] - report["memory"]["taken"]["host"]) / 2**20
+
+
 def write(a, rows):
     errors = [abs(r["error"]) for r in rows]
     lines = [f"# Predicted and measured: {len(rows)} jobs", "",
              f"{platform.machine()}, {processor()}, {os.cpu_count()} cores. Profile by `penstock probe` just before; medians and (min - max) of {a.repeats} runs. "
              "Times are of prefill and decode, without loading.", "",
-             f"Median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %.", "",
-             "| job | limit | predicted s | measured s | error | runs' spread |", "| --- | --- | --- | --- | --- | --- |"]
+             f"Median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %. Bytes on each link, sweeps, and memory taken of each tier: as predicted in "
+             f"{sum(not r['differs'] for r in rows)} of {len(rows)} jobs. The processes took at most {max(beside(r['report']) for r in rows):.0f} MiB of memory beside their arenas.", "",
+             "| job | limit | predicted s | measured s | error | runs' spread | GB read from disk, predicted / done | bytes |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for r in rows:
         lo, hi = r["spread"]
         lines.append(f"| {r['model']}: {r['name']} | {r['limit']} | {r['predicted_s']:.2f} | {r['measured_s']:.2f} ({lo:.2f} - {hi:.2f}) | {100 * r['error']:+.1f} % | "
-                     f"{100 * (hi - lo) / r['measured_s']:.1f} % |")
+                     f"{100 * (hi - lo) / r['measured_s']:.1f} % | {read(r['report']['predicted'])} / {read(r['report'])} | {', '.join(r['differs']) or 'equal'} |")
     save(a, "predict", lines, rows)
 
 
