@@ -139,7 +139,8 @@ def check_memory(t, a):
 
 def check_all(t, lengths, options, gpu=None):
     a = Answers(t, lengths, options, gpu)
-    t.eq(a.ran["predicted"]["sweeps_run"], a.ran["predicted"]["sweeps"], "sweeps simulated, of those there are")
+    if lengths != alike():                      # there what comes round again is counted, not simulated
+        t.eq(a.ran["predicted"]["sweeps_run"], a.ran["predicted"]["sweeps"], "sweeps simulated, of those there are")
     check_plan(t, a)
     check_bytes(t, a, 0)
     check_memory(t, a)
@@ -158,11 +159,11 @@ def test_beside_a_gpu(t, name):
 
 @cases(disk=["--weights", "host:40,disk:60", "--kv", "disk:100", *H2O], host=["--weights", "disk:100", "--kv", "host:100", *FULL])
 def test_sampled(t, options):
-    """A job with more sweeps than are simulated: the bytes that move are as exact, what kernels do is within 1 %."""
+    """A job with more sweeps than are simulated: the bytes that move are as exact, what kernels do is within 2 %."""
     a = Answers(t, mixed(120), [*shape(2, 1), *options])
     t.check(a.ran["predicted"]["sweeps_run"] < a.ran["predicted"]["sweeps"], "all sweeps were simulated")
     check_plan(t, a)
-    check_bytes(t, a, 0.01)
+    check_bytes(t, a, 0.02)
     check_memory(t, a)
 
 
