@@ -219,7 +219,7 @@ static int beside_kernels(struct ps_probing *p, json_t *disk, double alone, doub
 {
     enum { TURNS = 3, ROWS = 64, ROWS_MOST = 256 };
     struct ps_gauge g = { .op = PS_OP_linear, .type = PS_F16, .m = ROWS, .k = 768 };
-    double c = 0, with = 0, chunk = 0, once[3];
+    double c = 0, with = 0, chunk = 0, once[3] = { 0 };
     int r = ps_rig_measure(&p->rig, &g, 1, 1, max_s / 10, NULL, NULL, p->dt);
     if (r || g.left_out || !(alone > 0) || p->rig.chunk_bytes < CHUNK) return r;
     g.m = (uint32_t) fmax(1, fmin(ROWS_MOST, ROWS * 0.6 * CHUNK / alone / g.task_s));
@@ -233,7 +233,7 @@ static int beside_kernels(struct ps_probing *p, json_t *disk, double alone, doub
     if (r < 0 || !(c > 0.2 * chunk) || with > 0.95 * chunk) return r; /* nothing can be told */
     const double rate = (CHUNK - (chunk - with) * alone) / with, threads = p->cfg->threads,
                  beside = fmin(fmax(rate, alone / 4), alone),
-                 cores = (with / c - 1) * threads * alone / beside;
+                 cores = (1 - c / with) * threads * alone / beside;
     ps_out_value(&p->out, disk, "read_beside_kernels", factor * beside, "GB/s");
     ps_out_value(&p->out, disk, "cores", fmin(fmax(cores, 0), threads), "cores");
     return 0;
