@@ -8,7 +8,7 @@ the tests must find it.
 BUILD is a build folder that is up to date (gcc, no sanitizer). A changed file lies beside the tree, only what is made of it is compiled,
 and a test's objects are linked with these in front of its libraries: the tree and BUILD stay as they are. A mutant is found if one of
 its tests fails, or does not end in time. --sample takes the few that CI tries, so that this script and the tests keep up.
-All take half an hour: results are put into --json's FILE as they come, what stands there of the same change and the same tests is not tried again,
+All take minutes: results are put into --json's FILE as they come, what stands there of the same change and the same tests is not tried again,
 and after --for's seconds none is begun. --table is written once none is left.
 A mutant that no test can find stands in EXPLAINED, with the reason. Exit 1: one survived that does not, or one of EXPLAINED was found.
 Exit 3: neither, but some are left. The last line is `N passed, N failed, N skipped`: found, survived, explained.
@@ -19,8 +19,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KTEST = "ps-ktest-cudaemu"
 
 
-def ktest(*variants):
-    return [(KTEST, f"--variant={v}_cuda") for v in variants]
+def ktest(*ops):
+    return [(KTEST, f"--op={op}", f"--variant={op}_cuda") for op in ops]
 
 
 class Kind:
@@ -68,7 +68,7 @@ SAMPLE = ["event:dev_cuda.c:order#", "event:dev_cuda.c:issue_main#", "pin:dev_cu
 class Mutant:
     def __init__(self, kind, path, line, text, new_text, function, nth, tests=None):
         self.kind, self.path, self.line, self.text, self.new_text = kind, path, line, text, new_text
-        self.name = f"{kind}:{os.path.basename(path)}:{function}#{nth}"
+        self.function, self.name = function, f"{kind}:{os.path.basename(path)}:{function}#{nth}"
         self.tests = tests or KINDS[kind].tests_of(path)
         self.result, self.by, self.seconds = None, "", 0.0
 
@@ -135,12 +135,11 @@ class Build:
             self.link[test] = shlex.split([x for x in out.splitlines() if not x.startswith("ninja:")][-1])
         return self.link[test]
 
-    def objects_of(self, path):
-        """The compile commands of what is made of this file: itself, or the .cu files that include it."""
-        names = [os.path.basename(path)]
+    def objects_of(self, m):
+        """The compile commands of what is made of m's file: itself, or the .cu files that call the function of a .cuh file."""
+        path, names = m.path, [os.path.basename(m.path)]
         if path.endswith(".cuh"):
-            names = [os.path.basename(p) for p in glob.glob(os.path.join(TOP, "kernels/cuda/*.cu"))
-                     if path in open(p).read() or os.path.basename(path) == "cu.cuh"]
+            names = [os.path.basename(p) for p in glob.glob(os.path.join(TOP, "kernels/cuda/*.cu")) if re.search(rf"\b{m.function}\b", open(p).read())]
         want = {os.path.join(TOP, path)} if path.endswith(".c") else set()
         made = [c for c in self.compile if os.path.normpath(os.path.join(c["directory"], c["file"])) in want
                 or ("libps_kcuda.a.p" in c["output"] and any(c["file"].endswith(f"emu_{n[:-3]}.cpp") for n in names if n.endswith(".cu")))]
@@ -168,7 +167,7 @@ def compile_changed(build, m, at):
     with open(changed, "w") as f:
         f.write(m.new_text)
     objects = []
-    for i, c in enumerate(build.objects_of(m.path)):
+    for i, c in enumerate(build.objects_of(m)):
         obj = os.path.join(at, f"{i}.o")
         cmd = shlex.split(c["command"])
         if os.path.basename(cmd[0]) in ("ccache", "sccache"):
@@ -250,7 +249,7 @@ def wholes(ms):
         for t in m.tests:
             if t not in seen:
                 seen.add(t)
-                made.append(Mutant(m.kind, m.path, 0, "", open(os.path.join(TOP, m.path)).read(), "whole", " ".join(t), [t]))
+                made.append(Mutant(m.kind, m.path, 0, "", open(os.path.join(TOP, m.path)).read(), m.function, "whole " + " ".join(t), [t]))
     return made
 
 
@@ -259,7 +258,12 @@ def bad(m):
 
 
 def table(ms):
-    rows = ["| mutant | place | result | by, or why not |", "| --- | --- | --- | --- |"]
+    git = ["git", "-C", TOP, "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]
+    commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    rows = [f"# {len(ms)} mutants of what orders work on a GPU", "",
+            f"Written by tests/mutants.py at {commit}: each has one event, barrier, pin or use of a buffer less than the product. "
+            + ", ".join(f"{sum(m.result == r for m in ms)} {r}" for r in sorted({m.result for m in ms})) + ".", "",
+            "| mutant | place | result | by, or why not |", "| --- | --- | --- | --- |"]
     return "\n".join(rows + [f"| {m.name} | {m.path}:{m.line} | {m.result} | {m.by or EXPLAINED.get(m.name, '')} |" for m in ms]) + "\n"
 
 
