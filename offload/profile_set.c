@@ -88,7 +88,9 @@ void ps_profile_threads(struct ps_profile *p, unsigned threads)
                  mem = c->n ? ps_curve_at(c, threads, NULL) / ps_curve_at(c, were, NULL) : 1;
     for (uint32_t i = 0; i < w->n_linear; i++) fewer_threads(&w->linear[i], w->mem, share, mem);
     w->mem *= mem;
+    w->residual *= mem;
     w->flops *= share;
+    if (threads == 1) w->spread_s = 0; /* nothing is handed over */
     w->gap_s /= share;
     scale_attention(w->decode, w->n_decode, mem);
     scale_attention(w->prompt, w->n_prompt, share);

@@ -249,6 +249,8 @@ static void fewer_threads(void **state)
         .host = { .mem = 20e9,
                   .copy = 7e9,
                   .flops = 100e9,
+                  .residual = 30e9,
+                  .spread_s = 2e-6,
                   .gap_s = 1e-6,
                   .op = { [PS_OP_embed] = 10e9 },
                   .n_linear = 1,
@@ -265,13 +267,15 @@ static void fewer_threads(void **state)
     const double got[] = { w->mem,
                            w->copy,
                            w->flops,
+                           w->residual,
+                           w->spread_s * 1e15,
                            w->gap_s * 1e15,
                            w->op[PS_OP_embed],
                            w->linear[0].over_m.y[0],
                            w->linear[0].over_m.y[1],
                            w->decode[0].over_n.y[0],
                            w->prompt[0].over_n.y[0] },
-                 want[] = { 18e9, 7e9, 50e9, 2e9, 9e9, 16.2e9, 40e9, 14.4e9, 20e9 };
+                 want[] = { 18e9, 7e9, 50e9, 27e9, 2e9, 2e9, 9e9, 16.2e9, 40e9, 14.4e9, 20e9 };
     for (size_t i = 0; i < PS_ARRAY_LEN(want); i++)
         if (!(fabs(got[i] - want[i]) < 1)) fail_msg("%zu: %g, wanted %g", i, got[i], want[i]);
     assert_int_equal(p.threads, 2);
@@ -283,6 +287,9 @@ static void fewer_threads(void **state)
     p.host.read_over.n = p.threads = 0; /* one a core; what memory does with fewer is not known */
     ps_profile_threads(&p, 2);
     assert_true(w->mem == was.host.mem && w->flops == was.host.flops / 4);
+    p = was;
+    ps_profile_threads(&p, 1);
+    assert_true(w->spread_s == 0);
 }
 
 static void every_allocation_fails(void **state)
