@@ -213,8 +213,8 @@ int ps_cmd_probe(int argc, char **argv)
     ps_signals_catch();
     int r = find_output(&a, &path, &dt);
     /* Before a minute is spent on what then cannot be written. */
-    if (!r && path) r = ps_file_replaceable(path, &dt);
     if (r < 0 && a.output) r = ps_fail_in(&dt, r, "-o");
+    if (!r && path) r = ps_output_check(a.output ? "-o" : "the profile", path, &a.reads, 1, &dt);
     if (!r) r = try_reads(&a, &dt);
     if (!r) r = probe(&a, path, &dt);
     return r < 0 ? ps_say_error(r, &dt) : PS_EXIT_OK;

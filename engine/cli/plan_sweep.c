@@ -200,6 +200,19 @@ static int axes(const struct ps_plan_args *a, struct ps_sweep *s, struct ps_deta
     return s->rows ? 0 : -ENOMEM;
 }
 
+/* Better now than when all is planned. */
+static int check_output(const struct ps_plan_args *a, const struct ps_sweep *s,
+                        struct ps_detail *dt)
+{
+    const char *const inputs[] = { a->model, a->hardware, a->job.path };
+    int r = ps_output_check("-o", a->output, inputs, PS_ARRAY_LEN(inputs), dt);
+    for (unsigned i = 0; !r && i < s->n_axes; i++)
+        if (!strcmp(s->axis[i].name, "hardware"))
+            r = ps_output_check("-o", a->output, (const char *const *) s->axis[i].values,
+                                s->axis[i].n, dt);
+    return r;
+}
+
 int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const struct ps_packed *m,
                   struct ps_detail *dt)
 {
@@ -208,8 +221,7 @@ int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const 
     (void) pthread_mutex_init(&x.lock, NULL);
     int r = axes(a, &s, dt);
     if (!r) r = check_values(&x, dt);
-    const char *const inputs[] = { a->model, a->hardware, a->job.path };
-    if (!r && a->output) r = ps_output_check("-o", a->output, inputs, PS_ARRAY_LEN(inputs), dt);
+    if (!r && a->output) r = check_output(a, &s, dt);
     if (!r) r = run_threads(&x, dt);
     if (!r) r = write_out(a, m, &s, dt);
     for (size_t i = 0; s.rows && i < s.n_rows; i++) free(s.rows[i].reason);

@@ -62,6 +62,7 @@ def test_refusals(t):
                             (["-o", "-", "--reads", t.path("none")], 1, ["--reads", "none", "No such file"]),
                             (["-o", "-", "--reads", t.path("folder")], 1, ["--reads", "folder"]),
                             (["-o", "-", "--reads", t.write("short", "short")], 1, ["--reads", "short", "too small"]),
+                            (["-o", t.path("short"), "--reads", t.path("short")], 2, ["-o", "is read, too"]),
                             (["--seconds", "0"], 2, ["--seconds", "1 to 3600"]),
                             (["--threads", "0"], 2, ["--threads"]),
                             (["--threads", "4096", "--host-mem", "256M"], 2, ["--threads 4096", "256"]),
