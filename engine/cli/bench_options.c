@@ -43,7 +43,7 @@ static const struct argp_option options[] = {
     { "seed", K_SEED, "N", 0, "seed of prompts and random weights (default 0)", 1 },
     { "hardware", K_HARDWARE, "FILE|this", 0,
       "simulate instead of running: on a described machine (configs/hardware/*.json), or on this "
-      "one as `penstock probe` found it",
+      "one (what `penstock probe` found, else a quick probe)",
       1 },
     { NULL, 0, NULL, 0, "Schedules, to see what ours brings:", 2 },
     { "no-overlap", K_NO_OVERLAP, NULL, 0, "a task begins when the one before it is done", 2 },
