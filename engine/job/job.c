@@ -210,7 +210,7 @@ static int make_plan(struct work *w, uint64_t pin_max)
     w->predicted = (struct ps_simulated) { 0 };
     struct ps_lengths lengths = { 0 };
     int r = find_lengths(w, &lengths);
-    if (r < 0)
+    if (r < 0 && r != -ENOMEM)
         (void) ps_fail(w->dt, r, "%s: the job's temporary files beside it: %s", w->cfg->output,
                        ps_err_str(r));
     if (!r)
