@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Figures of runs: rates, medians, and the floor. */
 #include "engine/cli/bench.h"
+#include "engine/job/report.h"
 #include <math.h>
 #include <string.h>
 
 double ps_bench_seconds(const struct ps_bench_run *r) { return r->prefill_s + r->decode_s; }
 
-static double ratio(double a, double b) { return b > 0 ? a / b : NAN; }
-
 struct ps_bench_rates ps_bench_rates(const struct ps_bench_run *r)
 {
     const uint64_t made = r->generated_tokens;
     return (struct ps_bench_rates) {
-        .prefill = ratio((double) r->prompt_tokens, r->prefill_s),
+        .prefill = ps_ratio((double) r->prompt_tokens, r->prefill_s),
         /* each sequence's first token comes of its prompt */
-        .decode = made > r->requests ? ratio((double) (made - r->requests), r->decode_s) : NAN,
-        .total = ratio((double) made, ps_bench_seconds(r))
+        .decode = made > r->requests ? ps_ratio((double) (made - r->requests), r->decode_s) : NAN,
+        .total = ps_ratio((double) made, ps_bench_seconds(r))
     };
 }
 
@@ -77,7 +76,7 @@ const struct ps_bench_row *ps_bench_first(const struct ps_bench *b, const struct
 
 double ps_bench_share(struct ps_bench_limit limit, const struct ps_bench_run *r)
 {
-    return limit.link ? ratio(limit.floor_s, r->st.prefill_s + r->st.decode_s) : NAN;
+    return limit.link ? ps_ratio(limit.floor_s, r->st.prefill_s + r->st.decode_s) : NAN;
 }
 
 /* What the run had to do, less what it did before the first sweep: weights that stay came then. */

@@ -22,8 +22,6 @@ uint64_t ps_peak_rss_bytes(void)
     return p ? strtoull(p + 6, NULL, 10) << 10 : 0;
 }
 
-static double ratio(double a, double b) { return b > 0 ? a / b : NAN; }
-
 static void cpu_name(char *ret, size_t n)
 {
     char line[256];
@@ -175,13 +173,13 @@ static void put_time(struct ps_jobj *top, const struct ps_report *r)
     ps_jobj_num(&b, "total", known ? s[PS_SUM_TOTAL_S] : NAN);
     ps_jobj_close(&b);
     b = ps_jobj_sub(top, "throughput");
-    ps_jobj_num(&b, "prefill", ratio((double) j->prompt_tokens, pre));
+    ps_jobj_num(&b, "prefill", ps_ratio((double) j->prompt_tokens, pre));
     ps_jobj_num(&b, "decode",
                 j->generated_tokens > sequences
-                    ? ratio((double) (j->generated_tokens - sequences), dec)
+                    ? ps_ratio((double) (j->generated_tokens - sequences), dec)
                     : NAN);
-    ps_jobj_num(&b, "total", ratio((double) j->generated_tokens, pre + dec));
-    ps_jobj_num(&b, "requests_per_s", ratio((double) sequences, pre + dec));
+    ps_jobj_num(&b, "total", ps_ratio((double) j->generated_tokens, pre + dec));
+    ps_jobj_num(&b, "requests_per_s", ps_ratio((double) sequences, pre + dec));
     ps_jobj_close(&b);
 }
 

@@ -3,6 +3,7 @@
 #ifndef PS_REPORT_H
 #define PS_REPORT_H
 #include "engine/job/job.h"
+#include <math.h>
 
 struct ps_report {
     const struct ps_job_cfg *cfg;
@@ -21,6 +22,8 @@ static inline bool ps_report_timed(const struct ps_report *r)
 {
     return r->result->sums[PS_SUM_TOTAL_S] > 0;
 }
+/* NAN where there is nothing to divide by. */
+static inline double ps_ratio(double a, double b) { return b > 0 ? a / b : NAN; }
 /* Written beside, renamed to `path`. */
 int ps_report_write(const struct ps_report *r, const char *path,
                     struct ps_detail *dt) ps_must_check;

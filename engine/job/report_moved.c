@@ -4,8 +4,6 @@
 #include "engine/job/report.h"
 #include <math.h>
 
-static double ratio(double a, double b) { return b > 0 ? a / b : NAN; }
-
 /* Queues that are links. UP's bytes are H2D's, in sums (feed.c) as here. */
 static const struct {
     const char *name;
@@ -25,8 +23,8 @@ static void put_link(struct ps_jobj *top, const char *key, const struct link *l)
     ps_jobj_num(&b, "bytes", l->bytes);
     ps_jobj_num(&b, "load_bytes", l->load_bytes);
     ps_jobj_num(&b, "busy_s", l->busy_s);
-    ps_jobj_num(&b, "bytes_per_s", ratio(l->bytes, l->busy_s));
-    ps_jobj_num(&b, "share_of_probed", ratio(ratio(l->bytes, l->busy_s), l->probed));
+    ps_jobj_num(&b, "bytes_per_s", ps_ratio(l->bytes, l->busy_s));
+    ps_jobj_num(&b, "share_of_probed", ps_ratio(ps_ratio(l->bytes, l->busy_s), l->probed));
     ps_jobj_close(&b);
 }
 
@@ -44,9 +42,9 @@ static void put_memory_links(struct ps_jobj *b, const struct ps_report *r, const
     struct ps_jobj g = ps_jobj_sub(b, "gemm");
     ps_jobj_num(&g, "flops", s[PS_SUM_FLOPS]);
     ps_jobj_num(&g, "busy_s", s[PS_SUM_COMPUTE_S]);
-    ps_jobj_num(&g, "flops_per_s", ratio(s[PS_SUM_FLOPS], s[PS_SUM_COMPUTE_S]));
+    ps_jobj_num(&g, "flops_per_s", ps_ratio(s[PS_SUM_FLOPS], s[PS_SUM_COMPUTE_S]));
     ps_jobj_num(&g, "share_of_probed",
-                ratio(ratio(s[PS_SUM_FLOPS], s[PS_SUM_COMPUTE_S]), p->flops));
+                ps_ratio(ps_ratio(s[PS_SUM_FLOPS], s[PS_SUM_COMPUTE_S]), p->flops));
     ps_jobj_close(&g);
 }
 
@@ -93,7 +91,7 @@ static void put_gpu(struct ps_jobj *top, const struct ps_report *r)
     ps_jobj_num(&b, "stream_waits", s[PS_SUM_STREAM_WAITS]);
     ps_jobj_num(&b, "host_syncs", s[PS_SUM_HOST_SYNCS]);
     ps_jobj_num(&b, "launches_per_decode_pass",
-                ratio(s[PS_SUM_DECODE_LAUNCHES], s[PS_SUM_DECODE_PASSES]));
+                ps_ratio(s[PS_SUM_DECODE_LAUNCHES], s[PS_SUM_DECODE_PASSES]));
     ps_jobj_close(&b);
 }
 
