@@ -254,9 +254,24 @@ def write(row, title, notes, lines, data):
     print(text)
 
 
-def rounds(a, runs):
-    """{name: function} in turn, --repeats times, so that a slow minute hits all alike -> {name: [result]}"""
-    data = {k: [] for k in runs}
+def before(a, row):
+    """With --add: what the row's earlier rounds gave."""
+    path = f"{RESULTS}/jobs-{row}.json"
+    if not a.add or not os.path.exists(path):
+        return {}
+    with open(path) as f:
+        return json.load(f)
+
+
+def how(data):
+    n = max(len(v) for v in data.values())
+    return f"Medians and (min - max) of {n} rounds, run in turn." if n > 1 else "One run each."
+
+
+def rounds(a, row, runs):
+    """{name: function} in turn, --repeats times, so that a slow minute hits all alike -> {name: [result]}, after the rounds of before()"""
+    old = before(a, row)
+    data = {k: old.get(k, []) for k in runs}
     for i in range(a.repeats):
         for k, fn in runs.items():
             data[k].append(fn())
@@ -269,8 +284,8 @@ def row_offload(a):
     n, prompt, new = a.prompts or 256, 32, 128
     lim = Limit(a.limit)
     try:
-        tried = []
-        for dtype in a.peer_dtypes:             # once: the peer's best data type and batch size
+        tried = before(a, "offload").get("tried", [])
+        for dtype in a.peer_dtypes if not tried else []:    # once: the peer's best data type and batch size
             for batch in a.peer_batches:
                 r = peer(a, lim, "offload", dtype, batch, n, prompt, new, a.peer_steps)
                 tried.append(r)
@@ -281,7 +296,7 @@ def row_offload(a):
         ours = lambda *kv: penstock(a, lim, n, prompt, new, "--weights", "disk:100", *kv, *a.opts)
         if not good(tried):
             raise SystemExit("no run of accelerate fits: " + tried[0]["error"])
-        data = rounds(a, {"accelerate": lambda: peer(a, lim, "offload", best["dtype"], best["batch"], n, prompt, new, a.peer_steps),
+        data = rounds(a, "offload", {"accelerate": lambda: peer(a, lim, "offload", best["dtype"], best["batch"], n, prompt, new, a.peer_steps),
                           "full": lambda: ours("--kv-policy", "full"), "h2o": lambda: ours("--kv-policy", "h2o", "--kv-budget", "20%")})
     finally:
         lim.close()
@@ -297,18 +312,18 @@ def offload_table(a, limit, data, tried, best):
     if killed:
         lines.append(f"\nIn {killed} of {len(base)} rounds accelerate was killed (out of memory) with the batch that had worked; the run that worked stands for these.")
     write("offload", f"{a.shape}, {a.prompts or 256} prompts of 32 + 128 tokens, weights on disk",
-          f"Memory limit: {a.limit / GIB:.2f} GiB, {limit}, page cache counted, for every process. {a.how}", lines, {**data, "tried": tried})
+          f"Memory limit: {a.limit / GIB:.2f} GiB, {limit}, page cache counted, for every process. {how(data)}", lines, {**data, "tried": tried})
 
 
 def row_resident(a):
     n, prompt, new = min(a.prompts or 32, 32), 128, 32
     lim = Limit(0)
-    runs = rounds(a, {"penstock": lambda: penstock(a, lim, n, prompt, new, "--weights", "host:100", "--kv-policy", "full", "--kv-dtype", "f32", *a.opts),
+    runs = rounds(a, "resident", {"penstock": lambda: penstock(a, lim, n, prompt, new, "--weights", "host:100", "--kv-policy", "full", "--kv-dtype", "f32", *a.opts),
                       **{t: lambda t=t: peer(a, lim, "resident", t, n, n, prompt, new, new) for t in ("float32", "bfloat16")}})
     p, f, b = (runs[k] for k in ("penstock", "float32", "bfloat16"))
     lines = [line("penstock (f16 weights, f32 arithmetic)", p, f), line("transformers float32", f), line("transformers bfloat16", b, f),
              f"\nDecode {over(p, f, 'decode_per_s')}, total {over(p, f, 'tokens_per_s')} transformers float32."]
-    write("resident", f"{a.shape} in memory, {n} prompts of {prompt} + {new} tokens", a.how, lines, runs)
+    write("resident", f"{a.shape} in memory, {n} prompts of {prompt} + {new} tokens", how(runs), lines, runs)
 
 
 def row_h2o(a, where):
@@ -317,14 +332,14 @@ def row_h2o(a, where):
     lim = Limit(0)
     mem = a.h2o_mem + (os.path.getsize(f"{hf_folder(a)}/model.safetensors") if where == "host" else 0)
     opts = ["--weights", f"{where}:100", "--kv", "host:100", "--hidden", "host:100", "--host-mem", f"{mem >> 20}M", *a.opts]
-    data = rounds(a, {"full": lambda: penstock(a, lim, n_full, prompt, new, "--kv-policy", "full", *opts),
+    data = rounds(a, f"h2o-{where}", {"full": lambda: penstock(a, lim, n_full, prompt, new, "--kv-policy", "full", *opts),
                       "h2o": lambda: penstock(a, lim, n_h2o, prompt, new, "--kv-policy", "h2o", "--kv-budget", "20%", *opts)})
     full, h2o = data["full"], data["h2o"]
     slots = lambda runs: "".join(f", {r['plan']['gpu_batch_size'] * r['plan']['num_gpu_batches']} slots" for r in good(runs)[:1])
     lines = [line(f"full, {n_full} prompts{slots(full)}", full), line(f"H2O 20 %, {n_h2o} prompts{slots(h2o)}", h2o, full),
              f"\nDecode {over(h2o, full, 'decode_per_s')}, total {over(h2o, full, 'tokens_per_s')} full."]
     write(f"h2o-{where}", f"{a.shape}, H2O 20 % against full, {prompt} + {new} tokens, weights {'on disk' if where == 'disk' else 'in memory'}",
-          f"--host-mem {mem >> 20}M for both. {a.how}", lines, {**data, "host_mem": mem})
+          f"--host-mem {mem >> 20}M for both. {how(data)}", lines, {**data, "host_mem": mem})
 
 
 def main():
@@ -348,9 +363,9 @@ def main():
     ap.add_argument("--h2o-length", type=int, default=512)
     ap.add_argument("--h2o-prompts", type=lambda s: [int(x) for x in s.split(",")], default=[10, 48], help="prompts for full and for H2O (10,48)")
     ap.add_argument("--repeats", type=int, default=3, help="rounds of what is compared, in turn (3)")
+    ap.add_argument("--add", action="store_true", help="add the rounds to those that bench/results has of this program, and write the table of all")
     ap.add_argument("opts", nargs="*", help="more options for penstock generate (after --)")
     a = ap.parse_args()
-    a.how = f"Medians and (min - max) of {a.repeats} rounds, run in turn." if a.repeats > 1 else "One run each."
     a.penstock, a.work = os.path.abspath(a.penstock), os.path.abspath(a.work)
     os.makedirs(a.work, exist_ok=True)
     cfg = os.path.join(TOP, "configs", "models", a.shape + ".json")
