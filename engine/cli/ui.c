@@ -5,29 +5,36 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Atomic bool line_open; /* a progress line on a terminal, without its end */
+/* A progress line on a terminal, without its end. Under the lock of stderr: a ticker tells from its own thread. */
+static bool line_open;
 
 void ps_progress_end(void)
 {
+    flockfile(stderr);
     if (line_open) (void) fputs("\r\x1b[K", stderr);
     line_open = false;
+    funlockfile(stderr);
 }
 
 void ps_progress_line(const char *text)
 {
+    flockfile(stderr);
     line_open = true;
     (void) fprintf(stderr, "\r\x1b[K%s", text);
     (void) fflush(stderr);
+    funlockfile(stderr);
 }
 
 void ps_say(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
+    flockfile(stderr);
     ps_progress_end();
     (void) fputs("penstock: ", stderr);
     (void) vfprintf(stderr, fmt, ap);
     (void) fputc('\n', stderr);
+    funlockfile(stderr);
     va_end(ap);
 }
 
