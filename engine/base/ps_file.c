@@ -170,12 +170,32 @@ int ps_temp_beside(const char *path, struct ps_detail *dt)
     return fd;
 }
 
+/* A new file PATH.tmp-NUMBER: its descriptor, or -errno. What is there under such a name is somebody else's. */
+static int new_beside(const char *path, char **ret_name)
+{
+    enum { TRIES = 1000 };
+    const unsigned first = (unsigned) getpid();
+    for (unsigned i = 0; i < TRIES; i++) {
+        char suffix[24];
+        (void) snprintf(suffix, sizeof suffix, ".tmp-%u", first + i);
+        ps_auto_free char *name = ps_concat(path, "", suffix);
+        if (!name) return -ENOMEM;
+        /* Not mkostemp(): the file keeps the rights that the umask gives it. */
+        const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno == EEXIST) continue;
+        if (fd < 0) return -errno;
+        *ret_name = name;
+        name = NULL;
+        return fd;
+    }
+    return -EEXIST;
+}
+
 int ps_file_replace(const char *path, const char *text, struct ps_detail *dt)
 {
-    ps_auto_free char *tmp = ps_concat(path, "", ".tmp");
-    if (!tmp) return ps_fail(dt, -ENOMEM, "%s: out of memory", path);
-    ps_auto_close int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int r = fd < 0 ? -errno : ps_pwrite_all(fd, text, strlen(text), 0);
+    ps_auto_free char *tmp = NULL;
+    ps_auto_close int fd = new_beside(path, &tmp);
+    int r = fd < 0 ? fd : ps_pwrite_all(fd, text, strlen(text), 0);
     if (!r && fsync(fd) < 0) r = -errno;
     if (!r && rename(tmp, path) < 0) r = -errno;
     if (r < 0 && fd >= 0) (void) unlink(tmp);

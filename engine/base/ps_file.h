@@ -39,7 +39,7 @@ int ps_sync_beside(const char *path) ps_must_check;
 /* An unlinked temporary file in the folder that `path` stands in: a descriptor or an error. */
 int ps_temp_beside(const char *path, struct ps_detail *dt) ps_must_check;
 
-/* Makes `text` the file's content, whole or not at all: written to PATH.tmp, synced, renamed. -errno, and PATH is as it was. */
+/* Makes `text` the file's content, whole or not at all: written to a new file beside it, PATH.tmp-NUMBER, synced, renamed. -errno, and PATH is as it was. */
 int ps_file_replace(const char *path, const char *text, struct ps_detail *dt) ps_must_check;
 /* Whether that can be, for those who only know much later what to write: -PS_EUSAGE if something is there that is no regular file, an
  * error if its folder takes no file. */

@@ -64,9 +64,10 @@ int ps_job_file_read(const struct ps_job_file *f, const char *model, const struc
     struct stat st;
     if (!beside) return -ENOMEM;
     j.spool.out.fd = j.table.out.fd = -1;
-    j.fd = open(f->path, O_RDONLY | O_CLOEXEC);
-    if (j.fd < 0 || fstat(j.fd, &st) < 0)
+    ps_auto_close int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
         return ps_fail(dt, -errno, "--job %s: cannot open: %s", f->path, ps_err_str(errno));
+    j.fd = fd;
     int r =
         S_ISREG(st.st_mode)
             ? 0
@@ -78,6 +79,5 @@ int ps_job_file_read(const struct ps_job_file *f, const char *model, const struc
     ps_spool_close(&j.spool);
     ps_table_close(&j.table);
     ps_tok_close(j.tok);
-    (void) close(j.fd);
     return r;
 }

@@ -2,10 +2,12 @@
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "ps_cmocka.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char folder[64];
 
@@ -76,22 +78,41 @@ static void what_is_no_file_is_refused(void **state)
     assert_err(ps_sync_folder(fifo), ENOENT);
 }
 
-/* Whole under its name, or as it was. */
+static int files_beside(void)
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) n += !strncmp(e->d_name, "new", 3);
+    (void) closedir(d);
+    return n;
+}
+
+/* Whole under its name, or as it was; what is beside it stays. */
 static void files_are_replaced_whole(void **state)
 {
     struct ps_detail dt;
-    ps_auto_free char *path = ps_concat(folder, "/", "new"), *tmp = ps_concat(path, "", ".tmp"),
-                      *inside = ps_concat(path, "/", "x"), *text = NULL;
+    char number[32];
+    (void) snprintf(number, sizeof number, ".tmp-%d", getpid());
+    ps_auto_free char *path = ps_concat(folder, "/", "new"), *other = ps_concat(path, "", number),
+                      *inside = ps_concat(path, "/", "x"), *text = NULL, *theirs = NULL;
     size_t len;
     assert_ok_dt(ps_file_replaceable(path, &dt), &dt);
     assert_ok_dt(ps_file_replace(path, "one", &dt), &dt);
     assert_ok_dt(ps_file_replaceable(path, &dt), &dt);
-    assert_int_equal(mkdir(tmp, 0700), 0); /* so that nothing can be written beside it */
+    assert_err(ps_file_replace(inside, "two", &dt), ENOTDIR);
+    assert_non_null(strstr(dt.text, inside));
+    assert_int_equal(rename(path, other), 0); /* it has the name that would be taken */
+    assert_int_equal(mkdir(path, 0700), 0);
     assert_err(ps_file_replace(path, "two", &dt), EISDIR);
-    assert_non_null(strstr(dt.text, path));
-    assert_int_equal(rmdir(tmp), 0);
+    assert_int_equal(rmdir(path), 0);
+    assert_ok_dt(ps_file_replace(path, "three", &dt), &dt);
     assert_ok_dt(ps_slurp(path, 8, &text, &len, &dt), &dt);
-    assert_string_equal(text, "one");
+    assert_string_equal(text, "three");
+    assert_ok_dt(ps_slurp(other, 8, &theirs, &len, &dt), &dt);
+    assert_string_equal(theirs, "one");
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(files_beside(), 1);
     assert_err(ps_file_replaceable(folder, &dt), PS_EUSAGE);
     assert_err(ps_file_replaceable("/dev/null", &dt), PS_EUSAGE);
     assert_err(ps_file_replaceable(inside, &dt), ENOTDIR);
