@@ -12,12 +12,12 @@ uint32_t ps_lengths_gen(const struct ps_lengths *l, uint64_t i)
     return l->gen ? l->gen[i] : l->each_gen;
 }
 
-static int sum_up(const struct ps_lengths *l, struct ps_feed_sums *sums, uint32_t *ret_longest,
+static int sum_up(const struct ps_lengths *l, struct ps_length_sums *sums, uint32_t *ret_longest,
                   struct ps_detail *dt)
 {
     const bool arrays = l->prompt || l->gen;
     const uint64_t n = arrays ? l->n : l->n > 0, each = arrays ? 1 : l->n;
-    *sums = (struct ps_feed_sums) { .alike = true };
+    *sums = (struct ps_length_sums) { .alike = true };
     *ret_longest = 1;
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t p = ps_lengths_prompt(l, i), g = ps_lengths_gen(l, i);
@@ -33,15 +33,15 @@ static int sum_up(const struct ps_lengths *l, struct ps_feed_sums *sums, uint32_
     return 0;
 }
 
-int ps_feed_init(struct ps_feed *f, const struct ps_lengths *lengths, const struct ps_plan *plan,
-                 struct ps_detail *dt)
+int ps_length_feed_init(struct ps_length_feed *f, const struct ps_lengths *lengths,
+                        const struct ps_plan *plan, struct ps_detail *dt)
 {
     uint32_t most;
-    struct ps_feed_sums all;
+    struct ps_length_sums all;
     int r = sum_up(lengths, &all, &most, dt);
     if (r < 0) return r;
     const uint64_t room = (uint64_t) plan->slots * plan->micro_batches + 1;
-    *f = (struct ps_feed) {
+    *f = (struct ps_length_feed) {
         .lengths = lengths, .all = all, .n = lengths->n, .room = (uint32_t) room
     };
     f->seqs = ps_calloc(room, sizeof *f->seqs);
@@ -49,25 +49,25 @@ int ps_feed_init(struct ps_feed *f, const struct ps_lengths *lengths, const stru
     f->prompt = ps_calloc(most, sizeof *f->prompt);
     if (!f->seqs || !f->unused || !f->prompt)
         return ps_fail(dt, -ENOMEM, "simulation: out of memory");
-    ps_feed_rewind(f);
+    ps_length_feed_rewind(f);
     return 0;
 }
 
-void ps_feed_done(struct ps_feed *f)
+void ps_length_feed_done(struct ps_length_feed *f)
 {
     free(f->seqs);
     free(f->unused);
     free(f->prompt);
 }
 
-void ps_feed_rewind(struct ps_feed *f)
+void ps_length_feed_rewind(struct ps_length_feed *f)
 {
     f->at = 0;
     f->n_unused = f->room;
     for (uint32_t i = 0; i < f->room; i++) f->unused[i] = &f->seqs[i];
 }
 
-int ps_feed_next(struct ps_feed *f, struct ps_seq **ret)
+int ps_length_feed_next(struct ps_length_feed *f, struct ps_seq **ret)
 {
     if (f->at == f->n) return 0;
     const uint64_t key = f->at++,
@@ -85,4 +85,7 @@ int ps_feed_next(struct ps_feed *f, struct ps_seq **ret)
     return 1;
 }
 
-void ps_feed_end(struct ps_feed *f, struct ps_seq *s) { f->unused[f->n_unused++] = s; }
+void ps_length_feed_end(struct ps_length_feed *f, struct ps_seq *s)
+{
+    f->unused[f->n_unused++] = s;
+}

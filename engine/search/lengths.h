@@ -5,14 +5,14 @@
 #include "engine/search/simulate.h"
 
 /* Of all requests. */
-struct ps_feed_sums {
+struct ps_length_sums {
     uint64_t prompt, gen, fed; /* tokens; generated ones that are fed in turn */
     bool alike;                /* all have the same lengths */
 };
 
-struct ps_feed {
+struct ps_length_feed {
     const struct ps_lengths *lengths;
-    struct ps_feed_sums all;
+    struct ps_length_sums all;
     uint64_t n;  /* that are handed out: all, or so many in equal steps through them */
     uint64_t at; /* of these */
     struct ps_seq *seqs, **unused; /* [room]: as many as can be asked for before one ends */
@@ -20,13 +20,13 @@ struct ps_feed {
     int32_t *prompt; /* of all */
 };
 
-/* -PS_EUSAGE for lengths that no job has. ps_feed_done() either way. */
-int ps_feed_init(struct ps_feed *f, const struct ps_lengths *lengths, const struct ps_plan *plan,
-                 struct ps_detail *dt) ps_must_check;
-void ps_feed_done(struct ps_feed *f);
-void ps_feed_rewind(struct ps_feed *f);
-int ps_feed_next(struct ps_feed *f, struct ps_seq **ret);
-void ps_feed_end(struct ps_feed *f, struct ps_seq *s);
+/* -PS_EUSAGE for lengths that no job has. ps_length_feed_done() either way. */
+int ps_length_feed_init(struct ps_length_feed *f, const struct ps_lengths *lengths,
+                        const struct ps_plan *plan, struct ps_detail *dt) ps_must_check;
+void ps_length_feed_done(struct ps_length_feed *f);
+void ps_length_feed_rewind(struct ps_length_feed *f);
+int ps_length_feed_next(struct ps_length_feed *f, struct ps_seq **ret);
+void ps_length_feed_end(struct ps_length_feed *f, struct ps_seq *s);
 uint32_t ps_lengths_prompt(const struct ps_lengths *l, uint64_t i);
 uint32_t ps_lengths_gen(const struct ps_lengths *l, uint64_t i);
 #endif

@@ -5,10 +5,10 @@
 /* Blocks that are laid out at least; those before the part that counts often. */
 enum { BLOCKS = 12, FIRST_BLOCKS = 2 };
 
-void ps_repeat_init(struct ps_repeat *r, struct ps_feed *feed, const struct ps_plan *plan,
+void ps_repeat_init(struct ps_repeat *r, struct ps_length_feed *feed, const struct ps_plan *plan,
                     uint64_t tokens, bool every)
 {
-    const struct ps_feed_sums *all = &feed->all;
+    const struct ps_length_sums *all = &feed->all;
     *r = (struct ps_repeat) {
         .feed = feed, .block = (uint64_t) plan->slots * plan->micro_batches, .off = every, .next = 1
     };
@@ -62,7 +62,7 @@ void ps_repeat_stats(struct ps_repeat *r, const struct ps_run_stats *stats)
 
 void ps_repeat_end(struct ps_repeat *r)
 {
-    const struct ps_feed_sums *all = &r->feed->all;
+    const struct ps_length_sums *all = &r->feed->all;
     const double rows = (double) (r->end.rows - r->begin.rows),
                  want = (double) all->prompt + (double) all->fed;
     if (!r->found && r->end.sweep > r->begin.sweep && r->begin.known && rows > 0 &&

@@ -8,7 +8,7 @@
 #include "engine/search/lengths.h"
 
 struct ps_repeat {
-    struct ps_feed *feed;
+    struct ps_length_feed *feed;
     uint64_t block; /* requests that are under way together */
     bool off;       /* every sweep is wanted */
     /* What is repeated: sweeps [from, to), `times` more than once. */
@@ -25,7 +25,7 @@ struct ps_repeat {
 };
 
 /* At most about `tokens` are laid out of a job whose requests differ, 0 = all; `every`: nothing is repeated. */
-void ps_repeat_init(struct ps_repeat *r, struct ps_feed *feed, const struct ps_plan *plan,
+void ps_repeat_init(struct ps_repeat *r, struct ps_length_feed *feed, const struct ps_plan *plan,
                     uint64_t tokens, bool every);
 /* A sweep is laid out; then, the counts of all before it. */
 void ps_repeat_sweep(struct ps_repeat *r, const struct ps_sweep_shape *h);

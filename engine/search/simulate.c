@@ -19,7 +19,7 @@ struct figures {
 
 struct simulation {
     const struct ps_simulate_cfg *cfg;
-    struct ps_feed feed;
+    struct ps_length_feed feed;
     struct ps_loads loads;
     struct ps_laid laid;
     struct ps_repeat repeat;
@@ -92,7 +92,7 @@ static void sum_up(struct simulation *x, struct ps_run_stats *s)
 
 static int next(void *ud, struct ps_seq **ret)
 {
-    return ps_feed_next(&((struct simulation *) ud)->feed, ret);
+    return ps_length_feed_next(&((struct simulation *) ud)->feed, ret);
 }
 
 static int scored(void *ud, struct ps_seq *s, uint32_t first, const struct ps_sample_out *out,
@@ -114,7 +114,7 @@ static int end(void *ud, struct ps_seq *s)
     struct simulation *x = ud;
     if (!s->max_tokens) ps_waits_begin(&x->waits, s->key, x->asked - 1);
     ps_waits_end(&x->waits, s->key, x->asked - 1);
-    ps_feed_end(&x->feed, s);
+    ps_length_feed_end(&x->feed, s);
     return 0;
 }
 
@@ -183,7 +183,7 @@ static int run(struct simulation *x, bool laying, struct ps_run_stats *ret, stru
                                   .end = end,
                                   .sweep = laying ? count : measure,
                                   .skip = laying ? lay : pick };
-    ps_feed_rewind(&x->feed);
+    ps_length_feed_rewind(&x->feed);
     x->asked = 0;
     return ps_run(&cfg, &io, ret, dt);
 }
@@ -250,7 +250,7 @@ static uint64_t waits_of(const struct simulation *x)
 static int prepare(struct simulation *x, struct ps_detail *dt)
 {
     const struct ps_simulate_cfg *c = x->cfg;
-    int r = ps_feed_init(&x->feed, c->lengths, c->plan, dt);
+    int r = ps_length_feed_init(&x->feed, c->lengths, c->plan, dt);
     if (!r)
         ps_repeat_init(&x->repeat, &x->feed, c->plan, c->coarse ? LAID_COARSE : LAID,
                        c->every_sweep);
@@ -272,7 +272,7 @@ int ps_simulate(const struct ps_simulate_cfg *cfg, struct ps_simulated *ret, str
     ps_waits_done(&x.waits);
     ps_laid_done(&x.laid);
     ps_loads_done(&x.loads);
-    ps_feed_done(&x.feed);
+    ps_length_feed_done(&x.feed);
     free(x.sample.at);
     free(x.took);
     if (r < 0) return r == -ENOMEM ? ps_fail_in(dt, r, "simulation") : r;
