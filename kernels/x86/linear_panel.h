@@ -60,7 +60,7 @@ PS_INLINE void pack_rows(const float *x, size_t ldx, uint32_t mr, uint32_t kn, f
             const uint32_t cnt = kn - k < VL ? kn - k : VL;
             vf r[VL];
             for (uint32_t i = 0; i < VL; i++)
-                prefetch_near((uintptr_t) (x + (h + i) * ldx + k) + 8 * 64);
+                prefetch_near((uintptr_t) x + ((h + i) * ldx + k) * sizeof *x + 8 * 64);
             if (cnt == VL)
                 for (uint32_t i = 0; i < VL; i++)
                     r[i] = i < rows ? vf_load(x + (h + i) * ldx + k) : vf_zero();
