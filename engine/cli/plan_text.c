@@ -114,12 +114,13 @@ void ps_more_print(const struct ps_more *more, double total_s, double tokens)
     (void) puts("\nWith a little more (memory: planned anew; rates: the first plan as it is):");
     for (int i = 0; i < PS_MORE__COUNT; i++) {
         char what[64], time[32];
-        if (more->total_s[i] <= 0) continue;
+        const double s = fmin(more->total_s[i], total_s); /* nothing is gained, then */
+        if (s <= 0) continue;
         (void) snprintf(what, sizeof what, "%s%s",
                         i < PS_MORE_RATE ? "" : "10 % faster: ", more_name(i));
-        seconds_text(more->total_s[i], time, sizeof time);
-        (void) printf("  %-36s %9s %+6.1f %%", what, time, 100 * (total_s / more->total_s[i] - 1));
-        if (tokens > 0) (void) printf(" %10.2f tokens/s", tokens / more->total_s[i]);
+        seconds_text(s, time, sizeof time);
+        (void) printf("  %-36s %9s %+6.1f %%", what, time, 100 * (total_s / s - 1));
+        if (tokens > 0) (void) printf(" %10.2f tokens/s", tokens / s);
         (void) putchar('\n');
     }
 }

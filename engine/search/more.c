@@ -27,7 +27,7 @@ static int simulate(const struct more *m, const struct ps_profile *p, const stru
     return r;
 }
 
-/* The best of a few other plans; *s, if it is less. */
+/* The best plan, with what it takes, *s, and a few others. */
 static int more_memory(const struct more *m, bool gpu, double *s, struct ps_detail *dt)
 {
     enum { FEW = 3 };
@@ -123,7 +123,6 @@ int ps_search_more(const struct ps_plan_req *req, const struct ps_profile *p,
     if (r < 0) return r;
     for (int i = 0; i < PS_MORE__COUNT; i++) total[i] = base;
     r = work_together(&m, threads, dt);
-    for (int i = 0; i < PS_MORE__COUNT; i++)
-        total[i] = (total[i] < base ? total[i] : base) / base * best->sim.total_s;
+    for (int i = 0; i < PS_MORE__COUNT; i++) total[i] *= best->sim.total_s / base;
     return r;
 }

@@ -13,7 +13,8 @@ enum {
     PS_MORE__COUNT = PS_MORE_RATE + PS_RATE__COUNT
 };
 struct ps_more {
-    double total_s[PS_MORE__COUNT]; /* of the job; 0: the machine has none of it */
+    /* Of the job; 0: the machine has none of it. As simulated: it may be a little slower with more of something, in ways that no schedule avoids. */
+    double total_s[PS_MORE__COUNT];
 };
 
 /* `best` is ps_search()'s first. So many simulations at a time. */

@@ -66,7 +66,7 @@ def test_figures(t, gpu):
             t.check(p["gpu_bytes"] is None and p["h2d_bytes_per_token"] is None, "a GPU's figures without one")
     gains = {m["what"]: m["gain"] for m in a["more"]}
     t.check(("gpu.mem" in gains) == gpu and "disk.read" in gains and "host.flops" in gains, f"more of {list(gains)}")
-    t.check(all(g > -1e-9 for g in gains.values()), f"more is slower: {gains}")
+    t.check(all(g >= -0.01 for g in gains.values()), f"more is slower: {gains}")
     t.check(a["hardware"]["measured"] is False and a["outside"] is None, "measured, outside")
 
 
@@ -347,6 +347,10 @@ BAD_SWEEPS = {
 }
 
 
+def left(t):
+    return [x for x in os.listdir(t.path(".")) if x.startswith("out.csv")]
+
+
 @cases(**BAD_SWEEPS)
 def test_bad_sweep(t, case):
     arg, words = case
@@ -354,7 +358,7 @@ def test_bad_sweep(t, case):
     job = ["--job", "ids.jsonl"] if words == "--job" else []
     r = t.run("plan", config("opt-125m"), "--hardware", profile(t, gpu=False), *job, "--sweep", arg, "-o", "out.csv", rc=(1, 2))
     r.says("--sweep", words)
-    t.check(not r.out and not t.exists("out.csv") and not t.exists("out.csv.tmp"), "something was written")
+    t.check(not r.out and not left(t), "something was written")
 
 
 def test_sweep_interrupted(t):
@@ -365,7 +369,7 @@ def test_sweep_interrupted(t):
     p.send_signal(signal.SIGINT)
     r = t.finish(p)
     t.check(r.rc == 130, f"exit {r.rc}: {r.err}")
-    t.check(t.read("out.csv") == b"what was there" and not t.exists("out.csv.tmp"), "a file of an interrupted sweep")
+    t.check(t.read("out.csv") == b"what was there" and left(t) == ["out.csv"], "a file of an interrupted sweep")
     p = t.run("plan", config("opt-125m"), "--hardware", profile(t), *JOB, "--sweep", "gen-len=1:2:+1", "-o", "no/folder/out.csv", rc=1)
     p.says("no/folder/out.csv")
     p = t.run("plan", config("opt-125m"), "--hardware", profile(t), *JOB, "--sweep", "gen-len=1:2:+1", "-o", t.dir, rc=2)

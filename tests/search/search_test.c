@@ -169,7 +169,7 @@ static void more_is_never_slower(void **state)
     }
 }
 
-/* What a little more brings is never less than nothing, and is told of what the machine has. */
+/* What a little more brings is nothing at least, within 1 %, and is told of what the machine has. */
 static void more(void **state)
 {
     seed = 9;
@@ -181,8 +181,8 @@ static void more(void **state)
         unsigned n = 0;
         random_rig(&r);
         if (!search(&r, PS_SEARCH_BRIEF, 1, &p, &n)) {
-            assert_ok_dt(ps_search_more(&r.req, &r.profile, &r.lengths, NULL, 2, NULL, &p, &more, &dt),
-                         &dt);
+            assert_ok_dt(
+                ps_search_more(&r.req, &r.profile, &r.lengths, NULL, 2, NULL, &p, &more, &dt), &dt);
             const bool gpu = r.profile.gpu_mem > 0;
             for (int k = 0; k < PS_MORE__COUNT; k++) {
                 const int rate = k - PS_MORE_RATE;
@@ -190,7 +190,9 @@ static void more(void **state)
                                     rate == PS_RATE_D2H || rate == PS_RATE_HBM ||
                                     rate == PS_RATE_GPU_GEMM;
                 assert_int_equal(more.total_s[k] > 0, gpu || !of_gpu);
-                assert_true(more.total_s[k] <= p.sim.total_s);
+                if (more.total_s[k] > p.sim.total_s * 1.01)
+                    fail_msg("%d: %g s after %g s with more of %d", i, more.total_s[k],
+                             p.sim.total_s, k);
                 if (rate >= 0 && more.total_s[k] > 0 && more.total_s[k] * 1.11 < p.sim.total_s)
                     fail_msg("%d: %g s of %g s with 10 %% more of %d", i, more.total_s[k],
                              p.sim.total_s, k);
