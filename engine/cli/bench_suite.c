@@ -250,6 +250,24 @@ static int rows(struct ps_bench *b, struct place *p, const struct ps_bench_row *
     return 0;
 }
 
+/* The suite's, if all rows have their own: it is not opened, and no weights are made for it. */
+static void drop_unused(struct ps_bench *b)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->n_models; i++) {
+        struct ps_bench_model *m = b->models[i];
+        size_t k = 0;
+        while (k < b->n_rows && b->rows[k].model != m) k++;
+        if (k < b->n_rows) {
+            b->models[n++] = m;
+        } else {
+            free(m->path);
+            free(m);
+        }
+    }
+    b->n_models = n;
+}
+
 int ps_bench_suite(struct ps_bench *b, const struct ps_bench_row *base, struct ps_detail *dt)
 {
     static const char *const fields[] = { "name",    "source",   "notes", "model",
@@ -268,5 +286,7 @@ int ps_bench_suite(struct ps_bench *b, const struct ps_bench_row *base, struct p
     if (!r) r = default_model(b, &p, &own.model);
     if (!r) r = set_options(&p, b->suite, &own.engine);
     if (!r) r = set_schedule(&p, b->suite, &own.how);
-    return r < 0 ? r : rows(b, &p, &own);
+    if (!r) r = rows(b, &p, &own);
+    if (!r) drop_unused(b);
+    return r;
 }

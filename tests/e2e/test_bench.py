@@ -257,6 +257,9 @@ def test_several_models(t):
     e = bench(t, t.model("pre-f16"), "--suite", "suite.json", "--pack-dir", t.path("packed"))
     t.eq([r["model"] for r in e["rows"]][1:], names[1:], "MODEL stands in for the suite's, not for a row's own")
     t.eq(e["rows"][1]["runs"][0]["outputs"], d["rows"][1]["runs"][0]["outputs"], "outputs")
+    t.write("own.json", json.dumps({"model": "nowhere.json", "rows": [{**row, "name": "a", "model": "small.json"}]}))
+    own = bench(t, "--suite", "own.json", "--pack-dir", t.path("packed"))
+    t.eq(own["model"]["name"], "small", "a suite's model that no row has is not opened")
     bench(t, "--suite", "suite.json", "--pack-dir", t.path("packed"), "--keep")
     t.eq(len(cached(t)), 2, f"kept: {cached(t)}")
 
