@@ -166,6 +166,8 @@ static json_t *plan_json(const struct ps_point *p, const struct ps_planned *x)
     int r = j ? 0 : -1;
     ps_figures_of(&p->engine.plan, &p->profile, x, &f);
     if (!r) r = ps_figures_put(&f, j);
+    if (!r) r = json_object_set_new(j, "first_token_s", json_real(x->sim.first_token_s));
+    if (!r) r = json_object_set_new(j, "latency_p95_s", json_real(x->sim.end_p95_s));
     if (!r) return j;
     json_decref(j);
     return NULL;

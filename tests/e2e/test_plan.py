@@ -53,6 +53,8 @@ def test_figures(t, gpu):
     for p in a["plans"]:
         t.check(abs(p["tokens_per_s"] * p["total_s"] - 1200) < 1e-6 * 1200, "rate and time do not agree")
         t.check(abs(p["prefill_s"] + p["decode_s"] - p["total_s"]) < 1e-6 * p["total_s"], "prompts and generation are not all")
+        t.check(0 < p["first_token_s"] < p["latency_s"], f"first token after {p['first_token_s']} s of {p['latency_s']}")
+        t.check(p["first_token_s"] < p["latency_p95_s"] <= p["total_s"] * 1.000001, f"19 of 20 take {p['latency_p95_s']} s of {p['total_s']}")
         t.check(abs(p["tokens_per_usd"] - p["tokens_per_s"] * 3600 / 0.5) < 1e-6 * p["tokens_per_usd"], "price")
         t.check(p["host_bytes"] <= a["allowed"]["host_bytes"], "more host memory than allowed")
         for what in ("weights", "kv", "hidden"):
