@@ -165,8 +165,8 @@ static int read_lines(struct ps_journal *j, struct ps_lines *l, uint64_t *ret_en
     double last[PS_SUM__COUNT] = { 0 };
     struct ps_journal_run run = { 0 };
     uint32_t last_run = 0;
-    uint64_t len_bytes;
-    bool whole;
+    uint64_t len_bytes = 0;
+    bool whole = false;
     int r = look(j->fd, &len_bytes, &whole);
     while (!r) {
         char *s = NULL;

@@ -122,7 +122,7 @@ static bool f_prompt(struct walk *w)
     if (ps_jscan_type(&w->c) == PS_J_STRING) return prompt_text(w);
     if (ps_jscan_open(&w->c, '[') < 0) return wrong_type(w, "a string or a list of token ids");
     for (; ps_jscan_next(&w->c) > 0; q->n_ids++) {
-        int32_t id;
+        int32_t id = 0;
         if (!get_id(w, q->n_ids,
                     "a list of token ids (integers; several prompts are several lines)", &id))
             return false;
@@ -210,7 +210,7 @@ static bool f_stop_token_ids(struct walk *w)
     struct ps_params *p = &w->req->params;
     if (ps_jscan_open(&w->c, '[') < 0) return wrong_type(w, "a list of token ids");
     while (ps_jscan_next(&w->c) > 0) {
-        int32_t id;
+        int32_t id = 0;
         if (!get_id(w, p->n_stop_ids, "a list of token ids", &id)) return false;
         if (p->n_stop_ids == PS_STOP_IDS)
             return ps_request_fail(w->req, PS_LE_UNSUPPORTED_VALUE, "stop_token_ids: more than %d",

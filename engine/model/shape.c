@@ -61,7 +61,7 @@ enum { LAYERS_MAX = 1024, FFN_MAX = 1 << 18, VOCAB_MAX = 1 << 20, POSITIONS_MAX 
 int ps_config_sizes(const struct ps_config *c, const char *ffn_field, struct ps_shape *s)
 {
     const int64_t must = INT64_MIN;
-    int64_t layers, hidden, ffn, heads, vocab, pos;
+    int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, vocab = 0, pos = 0;
     int r;
     if ((r = ps_config_int(c, "num_hidden_layers", 1, LAYERS_MAX, must, &layers)) < 0 ||
         (r = ps_config_int(c, "hidden_size", 1, PS_HIDDEN_MAX, must, &hidden)) < 0 ||

@@ -234,7 +234,7 @@ static int pend_fast(struct tok_source *s)
         return tok_source_fail(s, TOK_FAST, -PS_EFORMAT, "added_tokens is not a list");
     json_array_foreach(all, i, v)
     {
-        int64_t id;
+        int64_t id = 0;
         int r = id_of(s, TOK_FAST, json_object_get(v, "id"), "added token", &id);
         if (r >= 0) r = pend_object(s, TOK_FAST, v, id, false);
         if (r < 0) return r;
@@ -250,7 +250,7 @@ static int pend_ids(struct tok_source *s)
     if (json_object_get(s->root[TOK_CONFIG], "added_tokens_decoder") || s->root[TOK_FAST]) return 0;
     json_object_foreach(s->root[TOK_ADDED_IDS], key, v)
     {
-        int64_t id;
+        int64_t id = 0;
         int r = id_of(s, TOK_ADDED_IDS, v, key, &id);
         if (r < 0) return r;
         bool special = false;
@@ -273,7 +273,7 @@ int tok_source_added(struct tok_source *s)
     s->max_id = -1;
     json_object_foreach(s->vocab, key, v)
     {
-        int64_t id;
+        int64_t id = 0;
         int r = id_of(s, file, v, key, &id);
         if (r < 0) return r;
         if (id > s->max_id) s->max_id = id;
