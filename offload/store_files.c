@@ -48,13 +48,14 @@ static int open_one(const struct ps_store_cfg *cfg, struct ps_store_file *file, 
 {
     const int flags = (file->write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
     const char *open_as = file->open_as ? file->open_as : file->path;
-    ps_auto_close int fd = open(open_as, flags);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
+    /* Looked at before it is opened: opening a FIFO would wait for its other end. */
+    bool odd = !stat(open_as, &st) && !S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode);
+    if (odd) return ps_fail(dt, -EINVAL, "%s is not a regular file", file->path);
+    ps_auto_close int fd = open(open_as, flags);
+    if (fd < 0)
         return ps_fail(dt, -errno, "opening %s for %s: %s", file->path,
                        file->write ? "reading and writing" : "reading", ps_err_str(errno));
-    if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-        return ps_fail(dt, -EINVAL, "%s is not a regular file", file->path);
     off_t size = lseek(fd, 0, SEEK_END);
     if (size < 0)
         return ps_fail(dt, -errno, "asking %s for its size: %s", file->path, ps_err_str(errno));

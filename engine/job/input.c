@@ -72,6 +72,7 @@ int ps_input_open(const struct ps_job_cfg *cfg, int *ret_fd, struct ps_detail *d
     ps_auto_close int fd =
         is_stdin ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(input, O_RDONLY | O_CLOEXEC);
     struct stat st;
+    if (fd < 0 && errno == EINTR && cfg->stop && *cfg->stop) return -ECANCELED; /* a FIFO */
     if (fd < 0 || fstat(fd, &st) < 0)
         return ps_fail(dt, -errno, "INPUT %s: cannot open: %s", input, ps_err_str(errno));
     if (S_ISDIR(st.st_mode))

@@ -55,12 +55,14 @@ def test_default_place_and_stdout(t):
 def test_refusals(t):
     """Told before anything is measured."""
     os.makedirs(t.path("folder"))
+    os.mkfifo(t.path("pipe"))
     for args, rc, words in ((["-o", t.path("no/such/p.json")], 1, ["no/such", "No such file"]),
                             (["-o", ""], 2, ["-o", "not nothing"]),
                             (["-o", t.path("folder")], 2, ["folder", "no regular file"]),
                             (["-o", "-", "--offload-dir", t.path("nowhere")], 1, ["nowhere"]),
                             (["-o", "-", "--reads", t.path("none")], 1, ["--reads", "none", "No such file"]),
                             (["-o", "-", "--reads", t.path("folder")], 1, ["--reads", "folder"]),
+                            (["-o", "-", "--reads", t.path("pipe")], 1, ["--reads", "pipe is not a regular file"]),
                             (["-o", "-", "--reads", t.write("short", "short")], 1, ["--reads", "short", "too small"]),
                             (["-o", t.path("short"), "--reads", t.path("short")], 2, ["-o", "is read, too"]),
                             (["--seconds", "0"], 2, ["--seconds", "1 to 3600"]),
