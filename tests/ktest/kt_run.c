@@ -148,8 +148,9 @@ static bool near(const struct kt_buf *b, const uint8_t *want, float rel, double 
     return fabs(g - w) <= (double) rel * fmax(fabs(w), least);
 }
 
+/* loose, usual: the kt_spec's; loose is 0 where its tolerance does not apply. */
 static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, float loose,
-                        struct fault *f)
+                        float usual, struct fault *f)
 {
     const size_t sz = kt_type_bytes(b->type), n = b->bytes / sz;
     double scale = 0;
@@ -158,7 +159,7 @@ static void compare_buf(const struct kt_buf *b, const uint8_t *want, bool bits, 
         if (w < INFINITY) scale = fmax(scale, w);
     }
     const float rel = loose > 0 ? loose : b->rel;
-    const double least = loose > 0 ? scale : 0.1 * scale;
+    const double least = loose > 0 ? fmax(scale, usual) : 0.1 * scale;
     for (size_t i = 0; i < n; i++)
         if (bits ? memcmp(want + i * sz, b->p + i * sz, sz) != 0 : !near(b, want, rel, least, i)) {
             *f = (struct fault) { bits ? "bits depend on how the work is cut"
@@ -180,7 +181,7 @@ static void compare(struct kt *kt, const struct kt_spec *sp, bool bits, bool loo
         got[n] = b->p;
         bytes[n++] = b->bytes;
         if (bits || !sp->compare)
-            compare_buf(b, bits ? b->one : b->want, bits, loose ? sp->loose : 0, f);
+            compare_buf(b, bits ? b->one : b->want, bits, loose ? sp->loose : 0, sp->usual, f);
     }
     if (!bits && sp->compare) f->why = sp->compare(sp->args, want, got, bytes);
 }

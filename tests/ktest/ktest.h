@@ -47,6 +47,8 @@ struct kt_spec {
     /* Optional: the tolerance of CUDA rows, which round their inputs, relative to the largest element of a buffer: what rounding does to a sum
      * does not shrink with the sum. Their bits may depend on how the work is cut, too. */
     float loose;
+    float
+        usual; /* the usual size of what is rounded, where a buffer's largest element may be smaller */
     /* Optional, instead of the comparison by tolerance: NULL, or why not. Outputs and in/outs in the order of
      * their creation, n[i] bytes each. */
     const char *(*compare)(const void *args, const void *const *want, const void *const *got,
