@@ -65,8 +65,8 @@ def fails(job, function, n, code, resume, named=True):
     what = f"{function}, call {n}, {NAMES[code]}"
     gpu = Gpu(seed=1, leaks=code == 700 or function in SURVIVED, fail=f"{function}:{n}:{code}")
     r = job.run(gpu, (0, 1, 2))
-    if r.rc == 0:
-        job.t.check(function in SURVIVED, f"{what}: nobody noticed")
+    if r.rc == 0:                       # how often a thread has to wait for an event is a matter of time: there may be fewer calls this time
+        job.t.check(function in SURVIVED or job.t.last.gpu["calls"].get(function, 0) < n, f"{what}: nobody noticed")
         return job.same(what)
     if named:
         r.says("launch of" if function == "launch" else function, "cuBLAS status" if function.startswith("cublas") and code != 700 else "")
