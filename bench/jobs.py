@@ -284,10 +284,11 @@ def row_offload(a):
     n, prompt, new = a.prompts or 256, 32, 128
     lim = Limit(a.limit)
     try:
-        tried = before(a, "offload").get("tried", [])
-        for dtype in a.peer_dtypes if not tried else []:    # once: the peer's best data type and batch size
+        tried, old = [], before(a, "offload")
+        done = {(r["dtype"], r["batch"]): r for r in old.get("tried", [])}
+        for dtype in a.peer_dtypes:             # once: the peer's best data type and batch size
             for batch in a.peer_batches:
-                r = peer(a, lim, "offload", dtype, batch, n, prompt, new, a.peer_steps)
+                r = done.get((dtype, batch)) or peer(a, lim, "offload", dtype, batch, n, prompt, new, a.peer_steps)
                 tried.append(r)
                 print(f"# accelerate {dtype} batch {batch}: {r.get('error') or '%.2f tokens/s' % r['tokens_per_s']}", file=sys.stderr, flush=True)
                 if "error" in r:
@@ -296,6 +297,8 @@ def row_offload(a):
         ours = lambda *kv: penstock(a, lim, n, prompt, new, "--weights", "disk:100", *kv, *a.opts)
         if not good(tried):
             raise SystemExit("no run of accelerate fits: " + tried[0]["error"])
+        if any((r["dtype"], r["batch"]) != (best["dtype"], best["batch"]) for r in old.get("accelerate", [])):
+            raise SystemExit("the rounds so far are of another data type or batch size of accelerate: run without --add")
         data = rounds(a, "offload", {"accelerate": lambda: peer(a, lim, "offload", best["dtype"], best["batch"], n, prompt, new, a.peer_steps),
                           "full": lambda: ours("--kv-policy", "full"), "h2o": lambda: ours("--kv-policy", "h2o", "--kv-budget", "20%")})
     finally:
@@ -357,7 +360,7 @@ def main():
     ap.add_argument("--work", default=os.path.join(TOP, "build", "bench-jobs"), help="where models and results go while it runs")
     ap.add_argument("--budget-s", type=float, default=600, help="time limit of one process of the peer; four times that for ours")
     ap.add_argument("--peer-dtypes", type=lambda s: s.split(","), default=["bfloat16", "float32"])
-    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[4, 8, 12, 16])
+    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[4, 8, 12, 16, 20, 24])
     ap.add_argument("--peer-steps", type=int, default=6, help="tokens that the peer's offloaded runs are measured over")
     ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the rows `h2o-*`: one that gives full 8 to 12 slots")
     ap.add_argument("--h2o-length", type=int, default=512)
