@@ -55,12 +55,6 @@ static int match_one(const struct ps_src *s, const struct ps_tensor *t, const ch
         return ps_fail(dt, -PS_EUNSUPPORTED,
                        "%s: tensor %s has dtype %s; weights may be F16, BF16 or F32", path, f->name,
                        f->dtype_name);
-    if (f->strided)
-        return ps_fail(dt, -PS_EUNSUPPORTED,
-                       "%s: tensor %s is not contiguous (a transposed or sliced view); "
-                       "torch.save({k: v.contiguous() for k, v in torch.load(f, "
-                       "weights_only=True).items()}, f) makes it readable",
-                       path, f->name);
     *ret = f;
     return 0;
 }
@@ -134,25 +128,69 @@ struct conv {
     pthread_mutex_t lock; /* sums */
 };
 
+/* Whether what is read of a tensor is what its sum is of. */
+static bool is_whole(const struct ps_src_tensor *t)
+{
+    return !t->strided && t->bytes == t->sum.bytes;
+}
+
+static int bad_crc(const struct conv *c, const struct ps_src_tensor *t, struct ps_detail *dt)
+{
+    return ps_fail(dt, -PS_ECORRUPT,
+                   "%s: tensor %s (%llu bytes at byte %llu) does not match its checksum: the file "
+                   "is damaged (an interrupted download or copy?)",
+                   c->src->files[t->file].path, t->name, (unsigned long long) t->sum.bytes,
+                   (unsigned long long) t->sum.off);
+}
+
 /* Chunks come in any order, each byte of a tensor once: with the last one the sum is that of the whole. */
 static int check_crc(struct conv *c, uint32_t tensor, const char *bytes, uint64_t off, size_t len,
                      struct ps_detail *dt)
 {
     const struct ps_src_tensor *t = c->m.from[tensor];
-    if (!t->crc) return 0;
+    if (!t->sum.crc || !is_whole(t)) return 0;
     uint32_t crc = ps_crc32_shift(ps_crc32(&c->crc, bytes, len), t->bytes - off - len);
     (void) pthread_mutex_lock(&c->lock);
     struct conv_sum *s = &c->sums[tensor];
     s->crc ^= crc;
     s->read_bytes += len;
-    bool bad = s->read_bytes == t->bytes && s->crc != t->crc;
+    bool bad = s->read_bytes == t->bytes && s->crc != t->sum.crc;
     (void) pthread_mutex_unlock(&c->lock);
-    if (!bad) return 0;
-    return ps_fail(dt, -PS_ECORRUPT,
-                   "%s: tensor %s (%llu bytes at byte %llu) does not match its checksum: the file "
-                   "is damaged (an interrupted download or copy?)",
-                   c->src->files[t->file].path, t->name, (unsigned long long) t->bytes,
-                   (unsigned long long) t->off);
+    return bad ? bad_crc(c, t, dt) : 0;
+}
+
+static int check_storage(const struct conv *c, const struct ps_src_tensor *t, char *buf, size_t cap,
+                         struct ps_detail *dt)
+{
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < t->sum.bytes;) {
+        uint64_t left = t->sum.bytes - at;
+        size_t n = left < cap ? (size_t) left : cap;
+        int r = ps_src_pread(&c->src->files[t->file], buf, n, t->sum.off + at, dt);
+        if (r < 0) return ps_fail_in(dt, r, "tensor %s", t->name);
+        crc ^= ps_crc32_shift(ps_crc32(&c->crc, buf, n), left - n);
+        at += n;
+    }
+    return crc == t->sum.crc ? 0 : bad_crc(c, t, dt);
+}
+
+/* Of a view that is not all of its storage the storage is read whole before, once for all its views. */
+static int check_views(const struct conv *c, struct ps_detail *dt)
+{
+    enum { STEP = 1 << 20 };
+    ps_auto_free char *buf = ps_calloc(STEP, 1);
+    if (!buf) return ps_fail(dt, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < c->m.n; i++) {
+        const struct ps_src_tensor *t = c->m.from[i], *u;
+        if (!t->sum.crc || is_whole(t)) continue;
+        size_t k = 0;
+        while (k < i &&
+               (u = c->m.from[k], u->file != t->file || u->sum.off != t->sum.off || is_whole(u)))
+            k++;
+        int r = k < i ? 0 : check_storage(c, t, buf, STEP, dt);
+        if (r < 0) return r;
+    }
+    return 0;
 }
 
 static int fill(void *ud, uint32_t tensor, uint64_t elem0, uint64_t n, void *dst, void *scratch,
@@ -164,7 +202,7 @@ static int fill(void *ud, uint32_t tensor, uint64_t elem0, uint64_t n, void *dst
     const enum ps_dtype from = (enum ps_dtype) t->dtype;
     const size_t eb = ps_dtype_bytes(from);
     const char *bytes;
-    int r = ps_src_read(f, scratch, n * eb, t->off + elem0 * eb, &bytes, dt);
+    int r = ps_src_elems(c->src, t, scratch, elem0, n, &bytes, dt);
     if (r < 0) return ps_fail_in(dt, r, "tensor %s", t->name);
     if ((r = check_crc(c, tensor, bytes, elem0 * eb, n * eb, dt)) < 0) return r;
     size_t bad = ps_elems_convert(from, bytes, c->to, dst, n);
@@ -191,22 +229,20 @@ static int check_tied(const struct conv *c, const struct ps_shape *shape,
     const struct ps_src_tensor *a = c->m.tied_head, *b;
     if (!a) return 0;
     b = ps_match_find(c->src, "model.decoder.embed_tokens.weight");
-    uint64_t n = (uint64_t) shape->vocab * shape->embed, na, at = 0;
+    uint64_t n = (uint64_t) shape->vocab * shape->embed, at = 0;
     enum { STEP = 1 << 20 };
-    bool same = b && a->dtype >= 0 && !a->strided && ps_src_numel(a->dims, a->ndim, &na) && na == n;
-    if (same && a->file == b->file && a->off == b->off && a->dtype == b->dtype) return 0;
+    bool same = b && a->dtype >= 0 && a->ndim == 2 && !memcmp(a->dims, b->dims, sizeof a->dims);
+    if (same && a->file == b->file && a->off == b->off && a->dtype == b->dtype &&
+        !memcmp(a->strides, b->strides, sizeof a->strides))
+        return 0;
     ps_auto_free char *ra = ps_aligned(4096, STEP * 4 + 8192),
                       *rb = ps_aligned(4096, STEP * 4 + 8192);
     if (!ra || !rb) return ps_fail(dt, -ENOMEM, "out of memory");
     while (same && at < n) {
         const char *pa, *pb;
         size_t m = n - at < STEP ? (size_t) (n - at) : STEP;
-        size_t ea = ps_dtype_bytes((enum ps_dtype) a->dtype);
-        size_t eb = ps_dtype_bytes((enum ps_dtype) b->dtype);
-        int r = ps_src_read(&c->src->files[a->file], ra, m * ea, a->off + at * ea, &pa, dt);
-        if (r < 0) return r;
-        if ((r = ps_src_read(&c->src->files[b->file], rb, m * eb, b->off + at * eb, &pb, dt)) < 0)
-            return r;
+        int r = ps_src_elems(c->src, a, ra, at, m, &pa, dt);
+        if (r < 0 || (r = ps_src_elems(c->src, b, rb, at, m, &pb, dt)) < 0) return r;
         same = ps_elems_compare((enum ps_dtype) a->dtype, pa, (enum ps_dtype) b->dtype, pb, m) == m;
         at += m;
     }
@@ -297,6 +333,7 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     struct ps_pack_head head = { 0 };
     if (!p || !sums) r = ps_fail(dt, -ENOMEM, "out of memory");
     if (r == 0) r = warn_vocab(&shape, src, opt, dt);
+    if (r == 0) r = check_views(&c, dt);
     if (r == 0) r = check_tied(&c, &shape, opt, dt);
     if (r == 0) r = ps_pack_layout(&shape, c.to, p, dt);
     if (r == 0)

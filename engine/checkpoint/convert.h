@@ -16,7 +16,7 @@ struct ps_match {
     const struct ps_src_tensor *extra[PS_MATCH_EXTRA]; /* the first few that are not the model's */
     size_t n_extra;
 };
-/* Refuses, naming tensor and file: missing, of another shape, of a dtype that weights cannot have, not contiguous. */
+/* Refuses, naming tensor and file: missing, of another shape, of a dtype that weights cannot have. */
 int ps_match_make(const struct ps_shape *shape, const struct ps_src *s, const char *folder,
                   struct ps_match *ret, struct ps_detail *dt) ps_must_check;
 void ps_match_done(struct ps_match *m);

@@ -14,9 +14,13 @@ struct ps_src_tensor {
     int dtype;              /* enum ps_dtype, or -1: one that weights cannot have */
     uint32_t file, ndim;
     uint64_t dims[PS_SRC_DIMS];
-    uint64_t off, bytes; /* in the file */
-    bool strided;        /* not row-major in its storage: cannot be read as is */
-    uint32_t crc;        /* CRC-32 of its bytes; 0: not known */
+    uint64_t off, bytes; /* in the file, from its first element to its last */
+    bool strided; /* not row-major: elements are `strides` apart; ps_src_elems() gathers them */
+    uint64_t strides[PS_SRC_DIMS]; /* in elements */
+    struct {
+        uint64_t off, bytes; /* of the file's bytes, among which the tensor's are */
+        uint32_t crc;        /* CRC-32 of them; 0: not known */
+    } sum;
 };
 
 struct ps_src_file {
@@ -64,6 +68,9 @@ void ps_src_direct(struct ps_src *s);
  * n + 2 * 4 KiB bytes. Any thread. */
 int ps_src_read(const struct ps_src_file *f, void *room, size_t n, uint64_t off, const char **ret,
                 struct ps_detail *dt) ps_must_check;
+/* Elements elem0 .. elem0 + n - 1 of a matrix or vector in row-major order, at *ret inside `room` as above. Any thread. */
+int ps_src_elems(const struct ps_src *s, const struct ps_src_tensor *t, void *room, uint64_t elem0,
+                 size_t n, const char **ret, struct ps_detail *dt) ps_must_check;
 /* dims' product; false on overflow. */
 bool ps_src_numel(const uint64_t *dims, uint32_t n, uint64_t *ret);
 

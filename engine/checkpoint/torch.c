@@ -50,15 +50,17 @@ static int copy_name(struct reader *rd, const struct ps_pickle_text *n, const ch
     return 0;
 }
 
-/* False if an element lies outside its storage. */
-static bool inside(const struct ps_pickle_tensor *p, uint64_t numel)
+/* How many elements of the storage lie from the first to the last. False if one of them is outside it. */
+static bool inside(const struct ps_pickle_tensor *p, uint64_t numel, uint64_t *ret_span)
 {
     uint64_t last = p->offset, span;
+    *ret_span = 0;
     if (!numel) return p->offset <= p->storage_elems;
     for (uint32_t i = 0; i < p->ndim; i++)
         if (__builtin_mul_overflow(p->dims[i] - 1, p->strides[i], &span) ||
             __builtin_add_overflow(last, span, &last))
             return false;
+    *ret_span = last - p->offset + 1;
     return last < p->storage_elems;
 }
 
@@ -90,7 +92,7 @@ static int add(void *ud, const struct ps_pickle_tensor *p, struct ps_detail *dt)
     struct reader *rd = ud;
     struct ps_src_tensor *t;
     const struct ps_zip_entry *e;
-    uint64_t numel, base, bytes;
+    uint64_t numel, span, base, bytes;
     int r = ps_src_add(rd->src, &t, dt);
     if (r < 0 || (r = copy_name(rd, &p->name, &t->name, dt)) < 0) return r;
     if ((r = find_storage(rd, p, t->name, &e, dt)) < 0) return r;
@@ -113,13 +115,16 @@ static int add(void *ud, const struct ps_pickle_tensor *p, struct ps_detail *dt)
     t->file = rd->file;
     t->ndim = p->ndim;
     memcpy(t->dims, p->dims, sizeof t->dims);
-    if (!ps_src_numel(t->dims, t->ndim, &numel) || !inside(p, numel))
+    if (!ps_src_numel(t->dims, t->ndim, &numel) || !inside(p, numel, &span))
         return ps_fail(dt, -PS_ESHAPE, "%s: tensor %.200s reaches out of its storage", rd->f->path,
                        t->name);
+    memcpy(t->strides, p->strides, sizeof t->strides);
     t->strided = !is_contiguous(p);
     t->off = base + p->offset * types[k].bytes;
-    t->bytes = t->strided ? 0 : numel * types[k].bytes;
-    if (t->bytes == e->bytes) t->crc = e->crc;
+    t->bytes = span * types[k].bytes;
+    t->sum.off = base;
+    t->sum.bytes = e->bytes;
+    t->sum.crc = e->crc;
     return 0;
 }
 

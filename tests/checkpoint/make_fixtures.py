@@ -93,14 +93,31 @@ def main():
         at += v.numel()
     one("shared", old)
 
-    # An extra that is strided does no harm; a weight that is does.
+    # An extra that is no matrix does no harm.
     s = state()
-    s["something.else"] = torch.arange(12.0).reshape(3, 4).t()
+    s["something.else"] = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
     one("extra", s)
+
+    # Views: transposed; a slice of wider rows; every second and third element of a larger one; an output table that is another view.
     s = state()
-    k = "model.decoder.layers.0.fc1.weight"
-    s[k] = values(k, (H, F), torch.float16).t()
-    one("transposed", s)
+    d = "model.decoder."
+    s[d + "embed_tokens.weight"] = s[d + "embed_tokens.weight"].t().contiguous().t()
+    s["lm_head.weight"] = values(d + "embed_tokens.weight", (V, H), torch.float32).t().contiguous().t()
+    for k in ("fc1", "self_attn.q_proj"):
+        k = d + f"layers.0.{k}.weight"
+        s[k] = s[k].t().contiguous().t()
+    qkv = torch.cat([s[d + f"layers.0.self_attn.{c}_proj.weight"] for c in "kv"], 1)
+    for i, c in enumerate("kv"):
+        s[d + f"layers.0.self_attn.{c}_proj.weight"] = qkv[:, H * i:H * (i + 1)]
+    for k, flip in (("fc2", False), ("self_attn.out_proj", True)):
+        k = d + f"layers.0.{k}.weight"
+        v = s[k].t() if flip else s[k]
+        big = torch.full((2 * v.shape[0] + 1, 3 * v.shape[1] + 2), 77.0, dtype=torch.float16)
+        big[1::2, 2::3] = v
+        s[k] = big[1::2, 2::3].t() if flip else big[1::2, 2::3]
+    k = d + "layers.0.fc1.bias"
+    s[k] = torch.stack([s[k], s[k] + 1], 1)[:, 0]
+    one("strided", s)
 
     d = folder("shards")
     s = state()

@@ -239,8 +239,17 @@ def test_no_checkpoint(t):
 
 # ---------------------------------------------------------------- PyTorch files, written here without PyTorch
 
+def row_major(shape):
+    strides, acc = [], 1
+    for s in reversed(shape):
+        strides.insert(0, acc)
+        acc *= s
+    return strides
+
+
 def pickled(tensors, evil=None, key_of=str):
-    """A protocol-2 pickle of {name: tensor} as torch.save writes it, by hand: opcodes only."""
+    """A protocol-2 pickle of {name: tensor} as torch.save writes it, by hand: opcodes only. A tensor: name, shape, elements of its storage, and
+    where it is a view of that, offset and strides."""
     out = bytearray(b"\x80\x02}(")
 
     def text(s):
@@ -248,20 +257,17 @@ def pickled(tensors, evil=None, key_of=str):
         return b"X" + struct.pack("<I", len(raw)) + raw
 
     def num(n):
-        return b"K" + bytes([n]) if n < 256 else b"J" + struct.pack("<i", n)
+        return b"K" + bytes([n]) if n < 256 else b"J" + struct.pack("<i", n) if n < 1 << 31 else b"\x8a\x08" + struct.pack("<q", n)
 
     def tup(ns):
         return b"(" + b"".join(map(num, ns)) + b"t"
 
-    for key, (name, shape, n) in enumerate(tensors):
-        strides, acc = [], 1
-        for s in reversed(shape):
-            strides.insert(0, acc)
-            acc *= s
+    for key, (name, shape, n, *view) in enumerate(tensors):
+        offset, strides = view or (0, row_major(shape))
         out += text(name)
         out += b"ctorch._utils\n_rebuild_tensor_v2\n(("
         out += text("storage") + b"ctorch\nHalfStorage\n" + text(key_of(key)) + text("cpu") + num(n) + b"tQ"
-        out += num(0) + tup(shape) + tup(strides) + b"\x89" + b"ccollections\nOrderedDict\n)Rt" + b"R"
+        out += num(offset) + tup(shape) + tup(strides) + b"\x89" + b"ccollections\nOrderedDict\n)Rt" + b"R"
     out += b"u"
     return bytes(out + (evil or b"") + b".")
 
@@ -289,6 +295,79 @@ def test_pytorch_bin(t):
     job = token_job(257, n=5)
     t.run("convert", bin_model(t), "dst")
     same(t, t.generate(t.path("dst"), job), t.generate(t.model("pre-f16"), job), "from pytorch_model.bin")
+
+
+def some_view(rng, shape):
+    """Strides of a view, and how many elements its storage must have at least: transposed, sliced, in steps, expanded, overlapping."""
+    strides = row_major(shape)
+    if len(shape) == 2 and rng.random() < 0.5:                  # column by column
+        strides = [1, shape[0]]
+    kind = rng.randrange(4)
+    if kind == 1:                                               # a slice of wider rows, or every third element
+        strides = [x * rng.choice((1, 3)) + (rng.randrange(9) if x > 1 else 0) for x in strides]
+    if kind == 2:                                               # expanded: one row, column or element for all
+        strides[rng.randrange(len(strides))] = 0
+    if kind == 3:                                               # elements that overlap
+        strides = [rng.randrange(4) for _ in strides]
+    return strides, sum((n - 1) * x for n, x in zip(shape, strides)) + 1
+
+
+@smoke
+def test_views(t):
+    """Tensors that are views of their storage become what PyTorch would make of them with contiguous()."""
+    m, rng = make_models.MODELS["pre-f16"], random.Random(31)
+    plain, src = t.copy_hf("pre-f16", "plain"), t.copy_hf("pre-f16", "views")
+    ts, storages, flat = [], [], {}
+    for n, shape, _ in make_models.tensors(m, 1):
+        strides, span = some_view(rng, shape)
+        offset = rng.choice((0, 1, 7))
+        data = [rng.randrange(-64, 65) / 64 for _ in range(offset + span + rng.choice((0, 5)))]
+        grid = [(i,) for i in range(shape[0])] if len(shape) == 1 else [(i, j) for i in range(shape[0]) for j in range(shape[1])]
+        flat[n] = make_models.encode([data[offset + sum(i * x for i, x in zip(at, strides))] for at in grid], "F16")
+        ts.append((n, list(shape), len(data), offset, strides))
+        storages.append(make_models.encode(data, "F16"))
+
+    def write(change=lambda ts: ts):
+        with zipfile.ZipFile(os.path.join(src, "pytorch_model.bin"), "w", zipfile.ZIP_STORED) as z:
+            z.writestr("archive/data.pkl", pickled(change(ts)))
+            for key, v in enumerate(storages):
+                z.writestr(f"archive/data/{key}", v)
+
+    def put(h, d):
+        out = bytearray(d)
+        for n, x in h.items():
+            if n != "__metadata__":
+                out[x["data_offsets"][0]:x["data_offsets"][1]] = flat[n]
+        return h, bytes(out)
+
+    os.remove(os.path.join(src, "model.safetensors"))
+    rewrite(plain, put)
+    write()
+    t.run("convert", plain, "a")
+    for threads in (1, 3):
+        t.run("convert", src, "b", "--threads", threads, "--overwrite")
+        a, b = (open(weights(t.path(x))[0], "rb").read()[read_header(weights(t.path(x))[0])[1]:] for x in "ab")
+        t.check(a == b, f"weights differ, {threads} threads")
+
+    # A view that reaches beyond its storage, by one element, by its offset, or so far that the sum overflows.
+    k = next(i for i, x in enumerate(ts) if len(x[1]) == 2 and x[4][0] and x[4][1])
+    n, shape, elems, offset, strides = ts[k]
+    room = elems - 1 - offset - sum((a - 1) * x for a, x in zip(shape, strides))
+    for view in ((offset + room + 1, strides), (elems, strides), (offset, [1 << 62, strides[1]]), (offset, [strides[0], (1 << 63) - 1]), ((1 << 63) - 1, strides)):
+        write(lambda ts: ts[:k] + [(n, shape, elems, *view)] + ts[k + 1:])
+        t.run("convert", src, "dst", rc=1).says("pytorch_model.bin", n, "reaches out of its storage")
+        t.check(not t.exists("dst"), "something was written")
+    write(lambda ts: ts[:k] + [(n, shape, elems, offset + room, strides)] + ts[k + 1:])
+    t.run("convert", src, "dst")
+
+    # The storage's checksum holds for its views, too.
+    p = os.path.join(src, "pytorch_model.bin")
+    data = bytearray(open(p, "rb").read())
+    at = data.index(storages[k])
+    data[at + 2 * (offset + room)] ^= 1
+    open(p, "wb").write(data)
+    t.run("convert", src, "dst2", rc=1).says("pytorch_model.bin", n, "checksum")
+    t.check(not t.exists("dst2"), "something was written")
 
 
 EVIL = {
