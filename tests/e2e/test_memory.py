@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Budgets: the peak stays within --host-mem + 64 MiB; what does not fit is refused with a table; inputs take bounded memory."""
-import json, os, re
+import json, os, re, shutil, struct, zipfile
 
 from harness import TOP, alone, cases, same, token_job
+from test_convert import pickled, read_header, weights
 
 MIB = 1 << 20
 OPT_125M = os.path.join(TOP, "configs", "models", "opt-125m.json")
@@ -29,6 +30,68 @@ def test_peak(t, value):
                    "--report", t.path("r.json"), timeout=180)
     t.check(all(x["error"] is None for x in r.values()), "the job failed")
     t.check(t.last.maxrss <= (mem + 64) * MIB, f"peak {t.last.maxrss / MIB:.0f} MiB with --host-mem {mem}M")
+
+
+def wide(t):
+    """A model of 354 MiB in f32, whose largest tensor has 24: what is not streamed tensor by tensor shows."""
+    def make():
+        dst = os.path.join(t.shared.root, "wide-f32")
+        config = dict(json.load(open(OPT_125M)), vocab_size=8192)
+        t.run("convert", "--dummy", t.write("config.json", json.dumps(config)), dst, "--dtype", "f32", timeout=120)
+        return dst
+    return t.shared.once("wide-f32", make)
+
+
+def as_shards(folder, tensors):
+    index = {}
+    for k in range(3):
+        head, at, mine = {}, 0, tensors[k::3]
+        for n, shape, data in mine:
+            head[n] = dict(dtype="F32", shape=shape, data_offsets=[at, at + len(data)])
+            index[n], at = f"model-{k + 1:05}-of-00003.safetensors", at + len(data)
+        with open(os.path.join(folder, f"model-{k + 1:05}-of-00003.safetensors"), "wb") as f:
+            text = json.dumps(head).encode()
+            f.write(struct.pack("<Q", len(text)) + text)
+            for _, _, data in mine:
+                f.write(data)
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
+        json.dump(dict(metadata={}, weight_map=index), f)
+
+
+def as_bin(folder, tensors, transposed=False):
+    def view(shape):
+        return [[0, [1, shape[0]]]] if transposed and len(shape) == 2 else []
+    with zipfile.ZipFile(os.path.join(folder, "pytorch_model.bin"), "w", zipfile.ZIP_STORED) as z:
+        text = pickled([(n, s, len(d) // 4, *(view(s) and view(s)[0])) for n, s, d in tensors])
+        z.writestr("archive/data.pkl", text.replace(b"HalfStorage", b"FloatStorage"))
+        for k, (_, _, data) in enumerate(tensors):
+            z.writestr(f"archive/data/{k}", data)
+
+
+@cases(shards=as_shards, bin=as_bin, transposed=lambda folder, tensors: as_bin(folder, tensors, True))
+def test_convert_peak(t, write):
+    """convert stays within 256 MiB and the largest tensor, however large the checkpoint and however many the threads."""
+    if t.shared.slow_by > 1:
+        t.skip("sanitizers take memory of their own")
+    if shutil.disk_usage(t.dir).free < 2 << 30:
+        t.skip("less than 2 GiB of disk is free")
+    path = weights(wide(t))[0]
+    head, base = read_header(path)
+    with open(path, "rb") as f:
+        data = memoryview(f.read())[base:]
+    tensors = [(n, x["shape"], data[slice(*x["data_offsets"])]) for n, x in head.items() if n[0] != "_"]
+    whole, largest = sum(len(d) for _, _, d in tensors), max(len(d) for _, _, d in tensors)
+    t.check(whole > 256 * MIB + 2 * largest, "the model is too small to show anything")
+    os.mkdir(t.path("src"))
+    shutil.copy(os.path.join(wide(t), "config.json"), t.path("src"))
+    write(t.path("src"), tensors)
+    del data, tensors
+    peaks = []
+    for threads in ([], ["--threads", "64"]):
+        r = t.run("convert", "src", "dst", "--dtype", "f16", "--overwrite", *threads, timeout=120)
+        peaks.append(r.maxrss)
+        t.check(r.maxrss <= 256 * MIB + largest, f"peak {r.maxrss / MIB:.0f} MiB {threads}")
+    return f"peak {' and '.join(f'{p / MIB:.0f}' for p in peaks)} MiB of {(256 * MIB + largest) / MIB:.0f}"
 
 
 def test_does_not_fit(t):
