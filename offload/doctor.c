@@ -121,15 +121,17 @@ static void io_uring(struct report *r)
     struct ps_finding *f = add(r, "io_uring", e < 0 ? PS_HEALTH_WARN : PS_HEALTH_OK);
     TEXT(f, "%.390s", e < 0 ? why.text : "io_uring works");
     if (e < 0)
-        ADVICE(f, "Reads go through a pool of threads instead (--io pread). To allow io_uring: "
-                  "sysctl kernel.io_uring_disabled=0, "
-                  "and a container profile that permits it (--security-opt seccomp=...).");
+        ADVICE(f, "Reads go through a pool of threads instead (--io pread). To allow io_uring: %s.",
+               e == -ENOMEM ? "a higher memlock limit"
+                            : "sysctl kernel.io_uring_disabled=0, and a container profile that "
+                              "permits it (--security-opt seccomp=...)");
     f = add(r, "memlock", PS_HEALTH_OK);
     TEXT(f, "the memlock limit is %s; %s", text,
-         e < 0   ? "it does not matter without io_uring"
-         : fixed ? "64 MiB of buffers could be registered with the kernel"
-                 : "buffers cannot be registered with the kernel");
-    if (e < 0 || fixed) return;
+         e == -ENOMEM ? "io_uring gets no memory"
+         : e < 0      ? "it does not matter without io_uring"
+         : fixed      ? "64 MiB of buffers could be registered with the kernel"
+                      : "buffers cannot be registered with the kernel");
+    if ((e < 0 && e != -ENOMEM) || fixed) return;
     f->health = PS_HEALTH_WARN;
     ADVICE(f, "Raise it to get a little more from a fast drive: ulimit -l unlimited, or "
               "LimitMEMLOCK=infinity, or --ulimit memlock=-1.");

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks that fail: every read and write in turn gives a clear error or the right bytes, never a hang or a wrong result.
 PS_FAULT is the fault store's specification (offload/store_fault.h)."""
-import ctypes, errno, os, platform, struct, subprocess
+import ctypes, errno, os, platform, resource, struct, subprocess
 
 from harness import alone, cases, same, smoke, token_job
 
@@ -180,6 +180,41 @@ def test_no_io_uring(t, value):
     t.generate(m, job, *DISK, "--io", "uring", preexec_fn=refuse(*value), rc=1)
     t.last.says("io_uring cannot be used")
     t.check("io_uring works" not in t.run("doctor", rc=(0, 1), preexec_fn=refuse(*value)).out, "doctor says that it works")
+
+
+def lock_most(limit):
+    """For preexec_fn: so much memory may be locked, also by root (who has CAP_IPC_LOCK, which is given up here)."""
+    def fn():
+        ctypes.CDLL(None).prctl(24, 14, 0, 0, 0)    # refused to whoever is not root: such a user has not got it
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
+    return fn
+
+
+@cases(disk=DISK, deep=DISK + ["--queue-depth", "64", "--prefetch", "3"])
+def test_no_registered_buffers(t, options):
+    """Where the memlock limit has room for a ring, but not for the buffers, io_uring works without registering them; where it has none
+    for the ring, threads read. The same bytes; doctor says what is the matter."""
+    m, job = t.model("pre-f16"), t.job(small_job())
+    want = t.generate(m, job, *options)
+    said = t.run("doctor", rc=(0, 1), preexec_fn=lock_most(64 << 10)).out
+    if "io_uring works" not in said or "buffers cannot be registered" not in said:
+        t.skip("a memlock limit of 64 KiB does not keep this kernel from registering buffers" if "io_uring works" in said else "no io_uring here")
+    for line in ("the memlock limit is 64 KiB; buffers cannot be registered with the kernel", "ulimit -l unlimited"):
+        t.eq(said.count(line), 1, line)
+    for io in ([], ["--io", "uring"]):
+        same(t, t.generate(m, job, *options, *io, preexec_fn=lock_most(64 << 10)), want, f"no buffer registered {io}")
+        t.check("io_uring" not in t.last.err, f"says {t.last.err[-300:]!r}")
+
+    said = t.run("doctor", rc=(0, 1), preexec_fn=lock_most(0)).out
+    if "io_uring works" in said:
+        return "this kernel does not count rings"
+    for line in ("the memlock limit (ulimit -l) is too small for its ring", "To allow io_uring: a higher memlock limit",
+                 "the memlock limit is 0 KiB; io_uring gets no memory", "ulimit -l unlimited"):
+        t.eq(said.count(line), 1, line)
+    same(t, t.generate(m, job, *options, preexec_fn=lock_most(0)), want, "no ring")
+    t.eq(t.last.err.count("the memlock limit (ulimit -l) is too small for its ring"), 1, "said once")
+    t.generate(m, job, *options, "--io", "uring", preexec_fn=lock_most(0), rc=1)
+    t.last.says("io_uring cannot be used", "memlock")
 
 
 def test_no_threads(t):
