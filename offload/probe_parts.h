@@ -21,7 +21,7 @@ struct ps_probing {
     uint64_t file_bytes;
     uint8_t *ring; /* for transfers, of each direction: PS_PROBE_RING_BYTES */
 };
-enum { PS_PROBE_RING_BYTES = 64 << 20 };
+enum { PS_PROBE_RING_BYTES = 64 << 20, PS_PROBE_MOVE = 1 << 20 };
 
 void ps_probing_now(struct ps_probing *p, const char *what, double begin, double share);
 void ps_probing_share(void *probing, double share); /* of the part, done */
@@ -29,6 +29,14 @@ void ps_probing_warn(struct ps_probing *p, const char *fmt, ...) ps_printf_(2, 3
 
 /* The file to read and write, and a store for it; without room p->store stays NULL, and a note says so. */
 int ps_probe_disk_room(struct ps_probing *p) ps_must_check;
+/* All of the file is written before it is read. */
+int ps_probe_disk_write_all(struct ps_probing *p) ps_must_check;
+/* How many times as fast a file is read that has been there for long than one just written: the storage beneath may have moved it. */
+int ps_probe_disk_older(struct ps_probing *p, double fresh, double max_s,
+                        double *ret) ps_must_check;
+/* Curves over how many transfers are under way, for blocks of some sizes; what a transfer takes beside its bytes' share. */
+int ps_probe_disk_blocks(struct ps_probing *p, json_t *disk, double max_s,
+                         double *ret_transfer_s) ps_must_check;
 /* With p->rig.dev open: section `disk`. */
 int ps_probe_disk_part(struct ps_probing *p, json_t *disk, double max_s) ps_must_check;
 

@@ -1,178 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The course of a job: input, identity, OUTPUT and its lock, first pass, plan, what is there already, run, order, report. Each
- * step is a function of struct work; whatever it opened is closed in one place. */
-#include "engine/job/job.h"
+ * step is a function of struct ps_job_work; whatever it opened is closed in one place. */
 #include "engine/base/ps_mem.h"
-#include "engine/job/feed.h"
-#include "engine/job/input.h"
+#include "engine/job/job_work.h"
 #include "engine/job/lengths_of.h"
 #include "engine/job/report.h"
 #include "engine/job/trace.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
-struct work {
-    const struct ps_job_cfg *cfg;
-    struct ps_job_result *ret;
-    struct ps_detail *dt;
-    double t0;
-    int in_fd;
-    struct stat in_stat;
-    struct ps_ident ident;
-    uint64_t job;
-    bool locked, planned, resume; /* resume: the journal is this job's */
-    struct ps_output output;
-    struct ps_journal journal;
-    struct ps_spool spool;
-    struct ps_table table;
-    struct ps_first first;
-    struct ps_plan_req req;
-    struct ps_plan plan;
-    struct ps_simulated predicted; /* run.sweeps 0: not simulated */
-    struct ps_feed feed;
-    struct ps_trace *trace;
-};
+static bool stopped(const struct ps_job_work *w) { return w->cfg->stop && *w->cfg->stop; }
 
-static bool stopped(const struct work *w) { return w->cfg->stop && *w->cfg->stop; }
-
-static void warn(const struct work *w, const char *text)
+static void warn(const struct ps_job_work *w, const char *text)
 {
     if (w->cfg->warn) w->cfg->warn(w->cfg->ud, text);
 }
 
-static void phase(const struct work *w, enum ps_job_phase ph, uint64_t done)
-{
-    if (!w->cfg->progress) return;
-    struct ps_job_progress p = { .phase = ph,
-                                 .done = done,
-                                 .total = ph == PS_JOB_READING ? 0 : w->ret->requests,
-                                 .elapsed_s = ps_job_now_s() - w->t0,
-                                 .left_s = -1 };
-    w->cfg->progress(w->cfg->ud, &p);
-}
-
-static int open_input(struct work *w)
-{
-    if (!w->cfg->tok && w->cfg->defaults.n_stop)
-        return ps_fail(
-            w->dt, -PS_EUSAGE,
-            "--stop: the model has no tokenizer files, so there is no text to find it in; "
-            "\"stop_token_ids\" in the requests would work");
-    int r = ps_input_open(w->cfg, &w->in_fd, w->dt);
-    if (r < 0) return r;
-    if (fstat(w->in_fd, &w->in_stat) < 0) return -errno;
-    r = ps_ident_make(w->cfg, w->in_fd, &w->ident, w->dt);
-    w->job = ps_ident_hash(&w->ident);
-    return r;
-}
-
-static void use_done(struct work *w, const struct ps_done *d)
-{
-    w->ret->done = w->ret->resumed = d->done;
-    w->ret->failed = d->failed;
-    w->ret->prompt_tokens = d->prompt_tokens;
-    w->ret->generated_tokens = d->generated_tokens;
-}
-
-/* OUTPUT is there, and is this job's: 1, nothing is left to do but what a cut-short end left; or 0, --no-resume began the job anew and
- * was interrupted, so that is what the journal is about. */
-static int already_done(struct work *w, const struct ps_done *d)
-{
-    int r = ps_output_tidy(&w->output, w->job, d, w->dt);
-    if (r < 0 || (!r && w->resume)) return r;
-    use_done(w, d);
-    w->ret->requests = d->done;
-    w->ret->already_done = true;
-    if (r && w->resume) w->journal.remove = true;
-    return 1;
-}
-
-/* Takes the lock, and finds out whose the journal is. */
-static int open_journal(struct work *w)
-{
-    char changed[900];
-    int r = ps_journal_open(w->output.journal, w->cfg->no_resume, &w->journal, w->dt);
-    if (r < 0) return r;
-    w->locked = true;
-    if (w->journal.fresh) {
-        struct stat st;
-        if (w->cfg->no_resume || stat(w->output.part, &st) < 0 || !st.st_size) return 0;
-        return ps_fail(w->dt, -PS_ECONFLICT,
-                       "%s is there without its journal, so nobody can tell whose results it has; "
-                       "--no-resume discards it",
-                       w->output.part);
-    }
-    if (!ps_ident_same(&w->journal.ident, &w->ident, changed, sizeof changed))
-        return ps_fail(w->dt, -PS_ECONFLICT,
-                       "%s belongs to another job (INPUT here: %s): %s; the same command as then "
-                       "goes on with it, "
-                       "--no-resume discards what it has",
-                       w->output.journal, w->cfg->input, changed);
-    w->resume = w->journal.job == w->job;
-    if (!w->resume)
-        return ps_fail(w->dt, -PS_ECONFLICT, "%s is damaged; --no-resume starts the job anew",
-                       w->output.journal);
-    if (w->cfg->dump_kv && !w->journal.dump_kv)
-        return ps_fail(w->dt, -PS_ECONFLICT,
-                       "--dump-kv was not given when the job began, so the KV of its first results "
-                       "is gone; --no-resume starts it anew");
-    return 0;
-}
-
-/* 1: there is nothing to do. */
-static int open_output(struct work *w)
-{
-    struct ps_done d;
-    int there = ps_output_look(&w->output, w->job, &d, w->dt);
-    if (there == -PS_ECONFLICT && w->cfg->overwrite) {
-        there = 0;
-        w->dt->text[0] = 0;
-    }
-    if (there < 0) return there;
-    if (w->cfg->no_resume) there = 0;
-    int r = open_journal(w);
-    if (!there || (r && r != -PS_ECONFLICT && r != -PS_EFORMAT)) return r;
-    int done = already_done(w, &d); /* what is not ours is not needed */
-    return done ? done : r;
-}
-
-static void on_read(void *ud, uint64_t requests) { phase(ud, PS_JOB_READING, requests); }
-
-static int read_input(struct work *w)
-{
-    const struct ps_shape *s = &w->cfg->model->shape;
-    struct ps_first_cfg c = {
-        .rules = { .vocab = s->vocab,
-                   .positions = s->positions,
-                   .has_tokenizer = w->cfg->tok != NULL,
-                   .params = w->cfg->defaults },
-        .tok = w->cfg->tok,
-        .fd = w->in_fd,
-        .input = w->cfg->input,
-        .beside = w->cfg->output,
-        .text = w->cfg->text,
-        .limit = w->cfg->limit,
-        .stop = w->cfg->stop,
-        .progress = on_read,
-        .progress_ud = w,
-    };
-    struct stat st;
-    int r = ps_table_open(w->cfg->output, w->cfg->ids_mem, &w->table, w->dt);
-    if (!r) r = ps_spool_open(w->cfg->output, &w->spool, w->dt);
-    if (!r) r = ps_first_pass(&c, &w->spool, &w->table, &w->first, w->dt);
-    if (r < 0) return r;
-    if (fstat(w->in_fd, &st) < 0 || st.st_size != w->in_stat.st_size ||
-        st.st_mtim.tv_sec != w->in_stat.st_mtim.tv_sec ||
-        st.st_mtim.tv_nsec != w->in_stat.st_mtim.tv_nsec)
-        return ps_fail(w->dt, -EAGAIN, "INPUT %s changed while it was read", w->cfg->input);
-    w->ret->requests = w->table.n;
-    return 0;
-}
-
 /* What a user would rather know now than when the job is over. */
-static void warn_requests(const struct work *w)
+static void warn_requests(const struct ps_job_work *w)
 {
     const struct ps_first *f = &w->first;
     char text[PS_MESSAGE_MAX + 200];
@@ -190,7 +36,7 @@ static void warn_requests(const struct work *w)
 }
 
 /* Of so many that they would take more than 4 MiB their mean will do. */
-static int find_lengths(const struct work *w, struct ps_lengths *ret)
+static int find_lengths(const struct ps_job_work *w, struct ps_lengths *ret)
 {
     enum { LENGTHS_MAX = 1 << 19 };
     const struct ps_job_stats *s = &w->first.stats;
@@ -201,7 +47,7 @@ static int find_lengths(const struct work *w, struct ps_lengths *ret)
     return 0;
 }
 
-static int make_plan(struct work *w, uint64_t pin_max)
+static int make_plan(struct ps_job_work *w, uint64_t pin_max)
 {
     w->req = w->cfg->plan;
     w->req.model = w->cfg->model;
@@ -222,7 +68,7 @@ static int make_plan(struct work *w, uint64_t pin_max)
 }
 
 /* Room for the sequences that the plan has under way. */
-static int open_slots(struct work *w)
+static int open_slots(struct ps_job_work *w)
 {
     const struct ps_job_stats *st = &w->first.stats;
     struct ps_slots_cfg c = {
@@ -239,7 +85,7 @@ static int open_slots(struct work *w)
     return ps_slots_open(&c, &w->feed.slots, w->dt);
 }
 
-static int open_feed(struct work *w)
+static int open_feed(struct ps_job_work *w)
 {
     struct ps_feed *f = &w->feed;
     f->cfg = w->cfg;
@@ -262,7 +108,7 @@ static int open_feed(struct work *w)
 }
 
 /* Into the journal: the sums of this run so far, and of the results that are on disk. */
-static int note_sums(struct work *w)
+static int note_sums(struct ps_job_work *w)
 {
     struct ps_part_sum part;
     int r = ps_output_sum(&w->output, &part, w->dt);
@@ -272,7 +118,7 @@ static int note_sums(struct work *w)
 }
 
 /* From here on the job has state on disk. */
-static int begin(struct work *w)
+static int begin(struct ps_job_work *w)
 {
     struct ps_done d = { 0 };
     int r = 0;
@@ -285,7 +131,7 @@ static int begin(struct work *w)
     r = ps_output_open(&w->output, !w->resume, &w->journal.part, w->job,
                        w->cfg->model->shape.layers, &w->table, &d, w->dt);
     if (r < 0) return r;
-    use_done(w, &d);
+    ps_job_use_done(w, &d);
     r = note_sums(w);
     if (r < 0) return r;
     w->feed.before = d.generated_tokens;
@@ -297,7 +143,7 @@ static int begin(struct work *w)
 }
 
 /* No more memory than that can be pinned for the GPU: another plan, before anything has begun. */
-static int plan_again(struct work *w, uint64_t could)
+static int plan_again(struct ps_job_work *w, uint64_t could)
 {
     char text[700];
     (void) snprintf(text, sizeof text,
@@ -312,7 +158,7 @@ static int plan_again(struct work *w, uint64_t could)
     return r < 0 ? r : open_slots(w);
 }
 
-static int run_plan(struct work *w, struct ps_run_stats *st)
+static int run_plan(struct ps_job_work *w, struct ps_run_stats *st)
 {
     struct ps_run_cfg c = w->cfg->run;
     struct ps_run_io io = ps_feed_io(&w->feed);
@@ -327,7 +173,7 @@ static int run_plan(struct work *w, struct ps_run_stats *st)
     return w->cfg->engine.run(&c, &io, st, w->dt);
 }
 
-static int generate(struct work *w)
+static int generate(struct ps_job_work *w)
 {
     struct ps_run_stats st = { 0 };
     int r = run_plan(w, &st);
@@ -343,7 +189,7 @@ static int generate(struct work *w)
 }
 
 /* Makes what was finished durable, whatever ended the run; keeps the first error. */
-static int settle(struct work *w, int r)
+static int settle(struct ps_job_work *w, int r)
 {
     struct ps_detail first = *w->dt;
     int e = ps_output_sync(&w->output, w->dt);
@@ -355,7 +201,7 @@ static int settle(struct work *w, int r)
     return r;
 }
 
-static int report(struct work *w)
+static int report(struct ps_job_work *w)
 {
     struct ps_report rep = { w->cfg, w->ret, w->planned ? &w->plan : NULL, &w->req,
                              w->predicted.run.sweeps ? &w->predicted : NULL };
@@ -363,7 +209,7 @@ static int report(struct work *w)
     return w->cfg->report ? ps_report_write(&rep, w->cfg->report, w->dt) : 0;
 }
 
-static int run_it(struct work *w)
+static int run_it(struct ps_job_work *w)
 {
     int r = open_feed(w);
     if (!r && w->ret->done < w->ret->requests) r = w->planned && !stopped(w) ? generate(w) : 0;
@@ -381,12 +227,12 @@ static int run_it(struct work *w)
                              (unsigned long long) w->ret->done,
                              (unsigned long long) w->ret->requests);
     }
-    phase(w, PS_JOB_ORDERING, w->ret->done);
+    ps_job_phase(w, PS_JOB_ORDERING, w->ret->done);
     return ps_output_finish(&w->output, &w->table, w->cfg->order_completion, w->cfg->stop, w->dt);
 }
 
 /* A report of what is asked for and predicted, if one is wanted. */
-static int dry_run(struct work *w)
+static int dry_run(struct ps_job_work *w)
 {
     w->ret->prompt_tokens = w->first.stats.prompt_tokens;
     w->ret->failed = w->first.failed;
@@ -396,16 +242,16 @@ static int dry_run(struct work *w)
     return w->ret->plan_text ? 0 : -ENOMEM;
 }
 
-static int course(struct work *w)
+static int course(struct ps_job_work *w)
 {
     int r = ps_output_init(&w->output, w->cfg->output, w->cfg->dump_kv);
-    if (!r) r = open_input(w);
-    if (!r && !w->cfg->dry_run) r = open_output(w);
+    if (!r) r = ps_job_open_input(w);
+    if (!r && !w->cfg->dry_run) r = ps_job_open_output(w);
     if (r > 0) {
         if (w->cfg->report && access(w->cfg->report, F_OK) < 0) return report(w);
         return 0;
     }
-    if (!r) r = read_input(w);
+    if (!r) r = ps_job_read_input(w);
     if (!r) warn_requests(w);
     if (!r && !w->table.n) return report(w);
     if (!r && w->first.stats.requests) r = make_plan(w, w->cfg->plan.pin_max);
@@ -424,9 +270,9 @@ static int course(struct work *w)
 int ps_job_run(const struct ps_job_cfg *cfg, struct ps_job_result *ret, struct ps_detail *dt)
 {
     struct ps_detail own = { "" };
-    struct work *w = ps_calloc(1, sizeof *w);
+    struct ps_job_work *w = ps_calloc(1, sizeof *w);
     if (!w) return -ENOMEM;
-    *w = (struct work) {
+    *w = (struct ps_job_work) {
         .cfg = cfg, .ret = ret, .dt = dt ? dt : &own, .in_fd = -1, .t0 = ps_job_now_s()
     };
     w->output.out.fd = w->output.kept.fd = w->journal.fd = w->spool.out.fd = w->table.out.fd =
