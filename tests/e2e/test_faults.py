@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks that fail: every read and write in turn gives a clear error or the right bytes, never a hang or a wrong result.
 PS_FAULT is the fault store's specification (offload/store_fault.h)."""
-import ctypes, errno, os, platform, resource, struct, subprocess
+import ctypes, errno, json, os, platform, resource, struct, subprocess
 
-from harness import alone, cases, same, smoke, token_job
+from harness import TOP, alone, cases, same, smoke, token_job
 
 DISK = ["--weights", "disk:100", "--kv", "disk:100", "--hidden", "disk:100", "--gpu-batch-size", "2", "--num-gpu-batches", "2"]
 
@@ -150,6 +150,44 @@ def test_convert_disk_full(t):
         r = t.run("convert", t.hf("demo-opt"), os.path.join(s.path, "packed"), rc=1).says("space")
         t.check(not os.path.exists(os.path.join(s.path, "packed")), "there is something under DST")
         t.check(all(x in r.err for x in os.listdir(s.path)), f"left and not named: {os.listdir(s.path)}")
+
+
+OPT, T4 = (os.path.join(TOP, "configs", *x) for x in (("models", "opt-125m.json"), ("hardware", "t4-gcp.json")))
+
+
+@alone
+@cases(sweep=["plan", OPT, "--hardware", T4, "--sweep", "host-mem=8G,16G", "-o", "FILE"],
+       sweep_json=["plan", OPT, "--hardware", T4, "--sweep", "host-mem=8G,16G", "--format", "json", "-o", "FILE"],
+       bench=["bench", OPT, "--hardware", T4, "--requests", "4", "-o", "FILE"], bench_log=["bench", OPT, "--hardware", T4, "--requests", "4", "--log", "FILE"],
+       probe=["probe", "--quick", "--seconds", "1", "--threads", "2", "--host-mem", "256M", "--disk-space", "0", "-o", "FILE"],
+       report=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--no-resume", "--report", "FILE"])
+def test_file_disk_full(t, args):
+    """What is written in one piece is there whole or not at all: without room for it an older file stays as it was, and nothing else is left."""
+    t.job(small_job())
+    args = [{"MODEL": t.model("pre-f16"), "FILE": "small/file"}.get(a, a) for a in args]
+    with Small(t, "256k") as s:
+        t.write("small/file", "old\n")
+        with open(t.path("small/fill"), "wb", buffering=0) as f:
+            while True:
+                try:
+                    f.write(bytes(4096))
+                except OSError as e:
+                    t.eq(e.errno, errno.ENOSPC, "the disk is full")
+                    break
+        for there in (["file", "fill"], ["fill"]):
+            t.run(*args, rc=1).says(args[-2], "small/file", "No space left on device")
+            t.eq(sorted(os.listdir(s.path)), there, "files")
+            if "file" in there:
+                t.eq(t.read("small/file"), b"old\n", "the older file")
+                os.remove(t.path("small/file"))
+                f = open(t.path("small/fill"), "ab", buffering=0)
+                f.write(bytes(4096))
+                f.close()
+        os.remove(t.path("small/fill"))
+        t.run(*args)
+        t.eq(os.listdir(s.path), ["file"], "files, when there is room")
+        text = t.read("small/file").decode()
+        t.check(text.count("\n") > 2 if args[0] == "plan" or "--log" in args else json.loads(text), "the file")
 
 
 def refuse(call, err):
