@@ -156,7 +156,7 @@ static void numa(struct report *r)
 {
     unsigned n = ps_numa_nodes();
     struct ps_finding *f = add(r, "numa", n > 1 ? PS_HEALTH_INFO : PS_HEALTH_OK);
-    TEXT(f, "%u memory node%s", n, n > 1 ? "s" : "");
+    TEXT(f, "%u memory node%s", n, ps_plural(n));
     if (n > 1)
         ADVICE(f, "--numa 0 keeps a run's memory on one node; run it there too: numactl "
                   "--cpunodebind=0.");

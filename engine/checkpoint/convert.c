@@ -39,9 +39,10 @@ static int match_one(const struct ps_src *s, const struct ps_tensor *t, const ch
     const struct ps_src_tensor *f = ps_match_find(s, t->name);
     if (!f)
         return ps_fail(dt, -PS_EFORMAT,
-                       "%s: tensor %s is missing (%zu tensors in %u file%s); config.json asks for "
+                       "%s: tensor %s is missing (%zu tensor%s in %u file%s); config.json asks for "
                        "it",
-                       folder, t->name, s->n_tensors, s->n_files, s->n_files == 1 ? "" : "s");
+                       folder, t->name, s->n_tensors, ps_plural(s->n_tensors), s->n_files,
+                       ps_plural(s->n_files));
     const char *path = s->files[f->file].path;
     bool same = t->vector ? f->ndim == 1 && f->dims[0] == t->cols
                           : f->ndim == 2 && f->dims[0] == t->rows && f->dims[1] == t->cols;

@@ -200,7 +200,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case K_PROJECT: b->project = (uint32_t) count(st, "project", arg, 1000); return 0;
     case K_SEED:
         if (!ps_opt_u64(arg, UINT64_MAX, &b->seed))
-            argp_error(st, "--seed %s: an integer was expected", arg);
+            argp_error(st, "--seed %s: a whole number of 0 or more was expected", arg);
         return 0;
     case K_HARDWARE: b->hardware = arg; return 0;
     case K_NO_OVERLAP: how->no_overlap = true; return 0;

@@ -35,12 +35,12 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case OPT_DUMMY: a->dummy = true; return 0;
     case OPT_SEED:
         if (!ps_opt_u64(arg, UINT64_MAX, &a->seed))
-            argp_error(st, "--seed %s: an integer was expected", arg);
+            argp_error(st, "--seed %s: a whole number of 0 or more was expected", arg);
         return 0;
     case OPT_OVERWRITE: a->opt.overwrite = true; return 0;
     case OPT_THREADS:
         if (!ps_opt_u32(arg, 1, &a->opt.threads))
-            argp_error(st, "--threads %s: a number above 0 was expected", arg);
+            argp_error(st, "--threads %s: a whole number of 1 or more was expected", arg);
         return 0;
     case ARGP_KEY_ARG: ps_opt_two(st, arg, "SRC and DST", &a->src, &a->dst); return 0;
     case ARGP_KEY_END:

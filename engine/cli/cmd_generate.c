@@ -37,9 +37,10 @@ static int run_job(struct ps_generate_args *a, struct ps_detail *dt)
     if (res.plan_text) (void) fputs(res.plan_text, r < 0 ? stderr : stdout);
     if (r < 0) {
         rc = ps_say_error(r, dt);
-    } else if (a->job.dry_run) {
+    } else if (a->job.dry_run && res.requests && !res.interrupted) {
         say_planned(&a->planning, res.plan_text != NULL);
-        rc = PS_EXIT_OK;
+        if (!res.plan_text) ps_say("no request is valid, so there is nothing to plan");
+        rc = exit_code(&res);
     } else {
         ps_generate_summary(&a->job, &res);
         rc = exit_code(&res);

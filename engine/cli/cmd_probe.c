@@ -124,8 +124,8 @@ static void say_profile(const char *text)
 {
     struct ps_profile p;
     if (ps_profile_parse(text, strlen(text), "profile", &p, NULL) < 0) return;
-    ps_say("memory %.1f GB/s, linears %.0f GFLOP/s (%u threads)", p.host.mem / 1e9,
-           p.host.flops / 1e9, p.threads);
+    ps_say("memory %.1f GB/s, linears %.0f GFLOP/s (%u thread%s)", p.host.mem / 1e9,
+           p.host.flops / 1e9, p.threads, ps_plural(p.threads));
     if (p.disk_read.alone > 0)
         ps_say("disk: reads %.2f GB/s, writes %.2f GB/s", p.disk_read.alone / 1e9,
                p.disk_write.alone / 1e9);

@@ -80,7 +80,8 @@ static void generation_value(struct argp_state *st, int key, char *arg, struct p
     uint64_t u = 0;
     switch (key) {
     case K_MAX_TOKENS:
-        if (!ps_opt_u32(arg, 0, &p->max_tokens)) bad(st, name_of(key), arg, "a whole number");
+        if (!ps_opt_u32(arg, 0, &p->max_tokens))
+            bad(st, name_of(key), arg, "a whole number from 0 to 4294967295");
         break;
     case K_TEMPERATURE:
         if (!ps_opt_double(arg, &d) || !(d >= 0 && d <= (double) FLT_MAX))
@@ -94,7 +95,7 @@ static void generation_value(struct argp_state *st, int key, char *arg, struct p
         break;
     case K_TOP_K:
         if (strcmp(arg, "-1") != 0 && !ps_opt_u64(arg, UINT64_MAX, &u))
-            bad(st, name_of(key), arg, "a whole number, or -1");
+            bad(st, name_of(key), arg, "a whole number of 0 or more, or -1");
         p->top_k = u > UINT32_MAX ? 0 : (uint32_t) u;
         break;
     case K_SEED:
@@ -123,7 +124,7 @@ static error_t job_value(struct argp_state *st, int key, char *arg, struct ps_ge
     case K_TEXT: j->text = true; break;
     case K_LIMIT:
         if (!ps_opt_u64(arg, UINT64_MAX - 1, &j->limit))
-            bad(st, name_of(key), arg, "a whole number");
+            bad(st, name_of(key), arg, "a whole number of 0 or more");
         break;
     case K_ORDER: j->order_completion = CHOICE("input", "completion") == 1; break;
     case K_NO_RESUME: j->no_resume = true; break;

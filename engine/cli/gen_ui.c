@@ -28,7 +28,8 @@ static void describe(const struct ps_job_progress *p, char *text, size_t n)
     switch (p->phase) {
     case PS_JOB_READING: (void) snprintf(text, n, "reading requests: %" PRIu64, p->done); break;
     case PS_JOB_ORDERING:
-        (void) snprintf(text, n, "putting %" PRIu64 " results in order", p->total);
+        (void) snprintf(text, n, "putting %" PRIu64 " result%s in order", p->total,
+                        ps_plural(p->total));
         break;
     case PS_JOB_RUNNING:
         (void) snprintf(text, n,
@@ -74,9 +75,9 @@ void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_resul
         return;
     }
     if (r->already_done) {
-        ps_say("%s is complete already: %" PRIu64 " results, %" PRIu64
+        ps_say("%s is complete already: %" PRIu64 " result%s, %" PRIu64
                " of them errors (--no-resume does it again)",
-               job->output, r->requests, r->failed);
+               job->output, r->requests, ps_plural(r->requests), r->failed);
         return;
     }
     if (r->interrupted && !r->done) {
@@ -85,15 +86,16 @@ void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_resul
     }
     if (r->interrupted) {
         ps_say("interrupted; %" PRIu64 " of %" PRIu64
-               " results are kept in %s.part: the same command%s goes on",
-               r->done, r->requests, job->output, job->no_resume ? " without --no-resume" : "");
+               " result%s in %s.part: the same command%s goes on",
+               r->done, r->requests, r->requests == 1 ? " is kept" : "s are kept", job->output,
+               job->no_resume ? " without --no-resume" : "");
         return;
     }
     double s = r->sums[PS_SUM_TOTAL_S], gen = r->sums[PS_SUM_PREFILL_S] + r->sums[PS_SUM_DECODE_S];
     duration(s, time);
-    ps_say("%" PRIu64 " results in %s (%" PRIu64 " of them errors): %" PRIu64 " prompt and %" PRIu64
-           " generated tokens in %s, %.1f tokens/s%s%s",
-           r->requests, job->output, r->failed, r->prompt_tokens, r->generated_tokens, time,
-           gen > 0 ? (double) r->generated_tokens / gen : 0, r->limit[0] ? "; limited by " : "",
-           r->limit);
+    ps_say("%" PRIu64 " result%s in %s (%" PRIu64 " of them errors): %" PRIu64
+           " prompt and %" PRIu64 " generated tokens in %s, %.1f tokens/s%s%s",
+           r->requests, ps_plural(r->requests), job->output, r->failed, r->prompt_tokens,
+           r->generated_tokens, time, gen > 0 ? (double) r->generated_tokens / gen : 0,
+           r->limit[0] ? "; limited by " : "", r->limit);
 }

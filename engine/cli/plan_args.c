@@ -87,10 +87,12 @@ static void job_value(struct argp_state *st, int key, char *arg, struct ps_plan_
     case K_JOB: a->job.path = arg; break;
     case K_TEXT: a->job.text = true; break;
     case K_LIMIT:
-        if (!ps_opt_u64(arg, UINT64_MAX - 1, &a->job.limit)) bad(st, key, arg, "a whole number");
+        if (!ps_opt_u64(arg, UINT64_MAX - 1, &a->job.limit))
+            bad(st, key, arg, "a whole number of 0 or more");
         break;
     case K_MAX_TOKENS:
-        if (!ps_opt_u32(arg, 0, &a->job.defaults.max_tokens)) bad(st, key, arg, "a whole number");
+        if (!ps_opt_u32(arg, 0, &a->job.defaults.max_tokens))
+            bad(st, key, arg, "a whole number from 0 to 4294967295");
         break;
     case K_DTYPE: a->dtype = dtypes[CHOICE("f16", "bf16", "f32")]; break;
     default:

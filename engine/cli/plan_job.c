@@ -40,17 +40,11 @@ static int take(const struct ps_job_file *f, const struct job *j, struct ps_job_
 {
     const struct ps_first *x = &j->first;
     if (!x->stats.requests)
-        return ps_fail(
-            dt, -PS_EFORMAT, "--job %s: no valid request%s%s%s", f->path,
-            x->failed ? "; the first line in error: " : "", x->failed ? x->first_message : "",
-            x->failed && !j->tok ? " (MODEL has no tokenizer files here, so prompts must "
-                                   "be lists of token ids)"
-                                 : "");
+        return ps_fail(dt, -PS_EFORMAT, "--job %s: no valid request%s%s", f->path,
+                       x->failed ? "; the first error: " : "", x->failed ? x->first_message : "");
     if (x->failed)
-        ps_say("warning: %u of %u lines are in error and are left out, the first line %u: "
-               "%s%s",
-               x->failed, j->table.n, x->first_failed, x->first_message,
-               j->tok ? "" : " (MODEL has no tokenizer files here: prompts must be token ids)");
+        ps_say("warning: %u of %u line%s in error and left out, the first line %u: %s", x->failed,
+               j->table.n, ps_plural(j->table.n), x->first_failed, x->first_message);
     *ret_stats = x->stats;
     return ps_lengths_of(&j->spool, &j->table, x->stats.requests, ret);
 }

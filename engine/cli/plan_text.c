@@ -94,12 +94,13 @@ static void head(const struct ps_plan_answer *a)
     bytes_text((double) q->disk_space, disk, sizeof disk);
     (void) printf("%s (%s of %s) on %s\n", a->model->shape.name, size,
                   ps_dtype_name(a->model->dtype), p->profile.name);
-    (void) printf("%" PRIu64 " requests, %" PRIu64 " prompt tokens, %" PRIu64
+    (void) printf("%" PRIu64 " request%s, %" PRIu64 " prompt token%s, %" PRIu64
                   " to generate; KV policy %s, %s\n",
-                  p->stats.requests, p->stats.prompt_tokens, p->stats.max_new_tokens, kv->policy,
+                  p->stats.requests, ps_plural(p->stats.requests), p->stats.prompt_tokens,
+                  ps_plural(p->stats.prompt_tokens), p->stats.max_new_tokens, kv->policy,
                   ps_dtype_name(kv->type));
-    (void) printf("allowed: %s of host memory, %s of the GPU's, %s of disk; %u threads\n\n", host,
-                  q->gpu.mem_bytes ? gpu : "none", disk, q->threads);
+    (void) printf("allowed: %s of host memory, %s of the GPU's, %s of disk; %u thread%s\n\n", host,
+                  q->gpu.mem_bytes ? gpu : "none", disk, q->threads, ps_plural(q->threads));
 }
 
 static const char *more_name(int i)

@@ -24,8 +24,12 @@ static void warn_requests(const struct ps_job_work *w)
     char text[PS_MESSAGE_MAX + 200];
     if (f->failed) {
         (void) snprintf(text, sizeof text,
-                        "%u of %u requests get an error record, the first that of line %u: %s",
-                        f->failed, w->table.n, f->first_failed, f->first_message);
+                        "%u of %u request%s an error record, the first that of line %u: %s",
+                        f->failed, w->table.n,
+                        f->failed > 1    ? "s get"
+                        : w->table.n > 1 ? "s gets"
+                                         : " gets",
+                        f->first_failed, f->first_message);
         for (char *c = text; *c; c++) /* a line may name control characters */
             if ((unsigned char) *c < ' ' || *c == 0x7f) *c = '?';
         warn(w, text);

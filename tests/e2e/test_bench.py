@@ -230,7 +230,7 @@ def test_job_lengths(t):
         row, = bench(t, t.model("pre-f16"), "--job", "job.jsonl", "--gen-len", "6", *SHAPE, *extra)["rows"]
         t.eq((row["requests"], row["lengths"]), (10, {"job": "job.jsonl", "prompt_len": [3, 19], "gen_len": [1, 9]}), "requests")
         t.eq(sums(row["runs"][0]), (sum(n for n, _ in lengths), sum(m for _, m in lengths)), "tokens")
-        t.last.says("1 of 11 lines are in error")
+        t.last.says("1 of 11 lines in error and left out, the first line 11: prompt: a string")
     row, = bench(t, t.model("pre-f16"), "--job", "job.jsonl", "--gen-len", "6", "--requests", "13", *SHAPE)["rows"]
     t.eq(sums(row["runs"][0]), tuple(sum(x[k] for x in lengths + lengths[:3]) for k in (0, 1)), "tokens of a job and a part of it")
     t.run("bench", t.model("pre-f16"), "--job", "nowhere.jsonl", rc=1).says("nowhere.jsonl", "regular file")

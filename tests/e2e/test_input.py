@@ -315,6 +315,16 @@ def test_usage(t, args):
         r.says(args[-2])
 
 
+@cases(max_tokens=("--max-tokens", ("-1", "1.5", "many", "4294967296"), "from 0 to 4294967295"), limit=("--limit", ("-1", "x"), "of 0 or more"),
+       top_k=("--top-k", ("-2", "0.5"), "of 0 or more, or -1"))
+def test_usage_of_numbers(t, value):
+    """A number that cannot be says which ones can."""
+    option, wrong, wanted = value
+    t.write("in.jsonl", '{"prompt": [2, 5]}\n')
+    for w in wrong:
+        t.run("generate", t.model("pre-f16"), "in.jsonl", "-o", "out.jsonl", option, w, rc=2).says(f"{option} {w}: a whole number {wanted} was expected")
+
+
 def test_refused(t):
     """Things that cannot be, said before anything is written."""
     m = t.model("pre-f16")

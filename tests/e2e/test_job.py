@@ -415,6 +415,20 @@ def test_dry_run(t):
     t.eq(sorted(os.listdir(t.dir)), ["in.jsonl"], "loads and writes nothing")
 
 
+@cases(valid=(["[2, 5]"], 0, []), some=(["[2, 5]", "3", "[2, 6]"], 3, ["1 of 3 requests gets an error record, the first that of line 2"]),
+       none=(["3", "4"], 3, ["2 of 2 requests get an error record, the first that of line 1", "no request is valid"]),
+       one=(["3"], 3, ["1 of 1 request gets an error record", "no request is valid"]), empty=([], 0, ["holds no request"]))
+def test_dry_run_exit(t, value):
+    """A dry run ends as the run would, and says of wrong lines what that says."""
+    prompts, rc, says = value
+    job = t.write("in.jsonl", "".join('{"prompt": %s, "max_tokens": 2}\n' % p for p in prompts))
+    for dry in (["--dry-run"], []):
+        r = t.run("generate", t.model("pre-f16"), job, "-o", "out.jsonl", *dry, rc=rc).says(*(says if dry else [s for s in says if "no request is valid" not in s]))
+        t.check(not dry or ("block" in r.out) == ("[2, 5]" in prompts), "the plan")
+        t.check(not dry or os.listdir(t.dir) == ["in.jsonl"], "a dry run writes nothing")
+    t.check(not prompts or f"{len(prompts)} result{'s' * (len(prompts) > 1)} in out.jsonl" in r.err, f"says {r.err[-200:]!r}")
+
+
 def test_progress(t):
     r = t.run("generate", t.model("demo-opt"), long_job(t), "-o", "a.jsonl", *SLOW, "--progress", "none")
     quiet = len(r.err)
