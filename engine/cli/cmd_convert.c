@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cli/cli.h"
+#include "engine/tokenizer/tokenizer.h"
 
 enum { OPT_DTYPE = 256, OPT_OVERWRITE, OPT_THREADS, OPT_DUMMY, OPT_SEED };
 
@@ -50,6 +51,18 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     }
 }
 
+/* It is packed as it is: results by token ids are to be had, once the files that are at fault are mended or gone. */
+static void warn_tokenizer(const char *src)
+{
+    struct ps_tok *tok = NULL;
+    struct ps_detail dt = { "" };
+    const int r = ps_tok_open(src, &tok, &dt);
+    ps_tok_close(tok);
+    if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+        ps_say("warning: %s; generate refuses the packed model as long as its tokenizer is so",
+               dt.text[0] ? dt.text : ps_err_str(r));
+}
+
 int ps_cmd_convert(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -68,6 +81,7 @@ int ps_cmd_convert(int argc, char **argv)
     ps_opt_parse(&argp, argc, argv, &a);
     ps_signals_catch();
     ps_convert_ui(&a.opt, false);
+    if (!a.dummy) warn_tokenizer(a.src);
     int r = a.dummy ? ps_pack_dummy(a.src, a.dst, a.seed, &a.opt, &dt)
                     : ps_pack_convert(a.src, a.dst, &a.opt, &dt);
     ps_progress_end();

@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Without tokenizer files it takes token ids only. */
-static int open_tok(struct ps_generate_model *m, struct ps_detail *dt)
+/* Without tokenizer files it takes token ids only. Those of the user's own folder, before a model is packed of which they are the fault. */
+static int open_tok(const char *folder, struct ps_generate_model *m, struct ps_detail *dt)
 {
-    int r = ps_tok_open(m->packed->folder, &m->tok, dt);
-    if (r != -ENOENT) return r;
+    int r = ps_tok_open(folder, &m->tok, dt);
+    if (r != -ENOENT && r != -ENOTDIR)
+        return r; /* what else a MODEL is that is none is told by who opens it */
     dt->text[0] = 0;
     return 0;
 }
@@ -57,8 +58,8 @@ int ps_cmd_generate(int argc, char **argv)
     ps_generate_parse(argc, argv, &a);
     ps_signals_catch();
     int r = ps_generate_machine(&a, a.job.output, &m, &dt), rc;
+    if (!r) r = open_tok(a.model, &m, &dt);
     if (!r) r = ps_generate_open(&a, &m, &dt);
-    if (!r) r = open_tok(&m, &dt);
     if (!r) {
         a.job.model = m.packed;
         a.job.tok = m.tok;

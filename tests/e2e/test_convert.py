@@ -504,6 +504,28 @@ def test_inspect_and_doctor(t):
 
 # ---------------------------------------------------------------- tokenize
 
+def test_broken_tokenizer(t):
+    """generate refuses it before a model is packed, naming the user's file; convert warns."""
+    src = t.copy_hf("demo-opt")
+    job = t.job([{"prompt": "It was"}])
+    t.run("generate", src, job, "-o", "out.jsonl", "--pack-dir", t.path("packs"))
+    for name, text, words in (("merges.txt", "a b c d\n", "merges.txt:1: expected two tokens"), ("merges.txt", None, "has vocab.json, but no merges.txt"),
+                              ("tokenizer_config.json", "{", "tokenizer_config.json:1:")):
+        path, was = os.path.join(src, name), t.read("hf/" + name)
+        os.remove(path)
+        if text:
+            t.write("hf/" + name, text)
+        shutil.rmtree(t.path("packs"))
+        os.remove(t.path("out.jsonl"))
+        r = t.run("generate", src, job, "-o", "out.jsonl", "--pack-dir", t.path("packs"), rc=1).says(src, words)
+        t.check(r.err.count("\n") == 1 and not t.exists("packs") and not t.exists("out.jsonl"), f"packed all the same: {r.err!r}")
+        t.run("convert", src, "dst", "--overwrite").says("warning", words, "generate refuses")
+        t.run("generate", "dst", job, "-o", "out.jsonl", rc=1).says("dst", words.split(":")[0])
+        t.write("hf/" + name, was)
+        t.check("warning" not in t.run("convert", src, "dst", "--overwrite").err, "a tokenizer that is mended")
+        t.run("generate", src, job, "-o", "out.jsonl", "--pack-dir", t.path("packs"))
+
+
 def test_tokenize_round_trip(t):
     m = t.model("demo-opt")
     text = open(os.path.join(t.hf("demo-opt"), "sample.txt"), "rb").read()
