@@ -186,9 +186,9 @@ static int probe(const struct args *a, const char *path, struct ps_detail *dt)
     if (r < 0) return r;
     if (path)
         r = write_file(path, text, dt);
-    else if (puts(text) == EOF)
-        r = -EIO;
-    if (r < 0) return r;
+    else
+        (void) puts(text); /* main() looks whether that was written */
+    if (r < 0) return ps_fail_in(dt, r, a->output ? "-o" : "the profile");
     say_profile(text);
     if (path) ps_say("the profile is in %s", path);
     return 0;
