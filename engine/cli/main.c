@@ -57,8 +57,11 @@ static void fill_standard_streams(void)
 
 static int ended(int rc)
 {
-    if (!fflush(stdout) && !ferror(stdout)) return rc;
-    ps_say("writing to stdout failed: %s", ps_err_str(errno));
+    const int e = fflush(stdout) ? errno : 0;
+    if (!e && !ferror(stdout)) return rc;
+    /* Of what failed before there is no errno any more. */
+    ps_say("writing to stdout failed%s%s", e ? ": " : "; is its disk full?",
+           e ? ps_err_str(e) : "");
     return rc ? rc : PS_EXIT_FAILED;
 }
 

@@ -153,13 +153,14 @@ def test_convert_disk_full(t):
 
 
 OPT, T4 = (os.path.join(TOP, "configs", *x) for x in (("models", "opt-125m.json"), ("hardware", "t4-gcp.json")))
+PROBE = ["probe", "--quick", "--seconds", "1", "--threads", "2", "--host-mem", "256M", "--disk-space", "0", "-o"]
 
 
 @alone
 @cases(sweep=["plan", OPT, "--hardware", T4, "--sweep", "host-mem=8G,16G", "-o", "FILE"],
        sweep_json=["plan", OPT, "--hardware", T4, "--sweep", "host-mem=8G,16G", "--format", "json", "-o", "FILE"],
        bench=["bench", OPT, "--hardware", T4, "--requests", "4", "-o", "FILE"], bench_log=["bench", OPT, "--hardware", T4, "--requests", "4", "--log", "FILE"],
-       probe=["probe", "--quick", "--seconds", "1", "--threads", "2", "--host-mem", "256M", "--disk-space", "0", "-o", "FILE"],
+       probe=PROBE + ["FILE"],
        report=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--no-resume", "--report", "FILE"])
 def test_file_disk_full(t, args):
     """What is written in one piece is there whole or not at all: without room for it an older file stays as it was, and nothing else is left."""
@@ -188,6 +189,18 @@ def test_file_disk_full(t, args):
         t.eq(os.listdir(s.path), ["file"], "files, when there is room")
         text = t.read("small/file").decode()
         t.check(text.count("\n") > 2 if args[0] == "plan" or "--log" in args else json.loads(text), "the file")
+
+
+@cases(plan=["plan", OPT, "--hardware", T4], dry_run=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--dry-run"], tokenize=["tokenize", "MODEL", "long.txt"], probe=PROBE + ["-"])
+def test_stdout_full(t, args):
+    """What goes to stdout and cannot be written there, be it little or much, is an error that says why."""
+    t.job(small_job())
+    t.write("long.txt", "It was a dark night. " * 5000)
+    with open("/dev/full", "wb") as full:
+        p = subprocess.run([t.exe] + [t.model("demo-opt") if a == "MODEL" else a for a in args], cwd=t.dir, env=t.shared.env, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    err = p.stderr.decode()
+    t.eq(p.returncode, 1, f"exit, {err[-300:]!r}")
+    t.check("stdout" in err and ("No space left on device" in err or "is its disk full?" in err) and "Success" not in err, f"says {err[-300:]!r}")
 
 
 def refuse(call, err):
