@@ -2,23 +2,21 @@
 /* How many kernels and library calls an OPT layer takes at decode: two norms, six linears, attention. The values do not matter here. */
 #include "ps_cmocka.h"
 
-#include "kernels/cuda/ps_cuda.h"
+#include "kcuda.h"
 
-enum { HEADS = 2, D = 8, HIDDEN = HEADS * D, FFN = 4 * HIDDEN, ROWS = 257, BLAS = 1 << 16 };
-static const struct ps_cuda_api *api;
-static struct ps_cuda_stream stream;
+enum { HEADS = 2, D = 8, HIDDEN = HEADS * D, FFN = 4 * HIDDEN, ROWS = 257 };
 static void *zeroes; /* everything reads here */
 static float *out;   /* and writes there */
 static void *scratch;
 
 static void run(enum ps_op op, const void *args)
 {
-    const struct ps_kern *k = ps_kern_pick(op, PS_PLACE_CUDA, stream.sm, args);
+    const struct ps_kern *k = ps_kern_pick(op, PS_PLACE_CUDA, kcuda.stream.sm, args);
     assert_non_null(k);
     assert_true(ps_kern_scratch(k, args) <= 1 << 20);
     const struct ps_span span = { .end = ps_op_units(op, args),
                                   .scratch = scratch,
-                                  .stream = &stream };
+                                  .stream = &kcuda.stream };
     assert_int_equal(k->run(args, &span), 0);
 }
 
@@ -71,7 +69,8 @@ static void attention(uint32_t m, const struct ps_decode_row *rows)
 
 static uint64_t of_layer(uint32_t m, const struct ps_decode_row *rows)
 {
-    const uint64_t before = stream.launches + stream.calls;
+    const struct ps_cuda_stream *s = &kcuda.stream;
+    const uint64_t before = s->launches + s->calls;
     norm(m);
     for (int qkv = 0; qkv < 3; qkv++) linear(m, HIDDEN, HIDDEN, PS_ACT_NONE, false);
     attention(m, rows);
@@ -79,23 +78,8 @@ static uint64_t of_layer(uint32_t m, const struct ps_decode_row *rows)
     norm(m);
     linear(m, FFN, HIDDEN, PS_ACT_RELU, false);
     linear(m, HIDDEN, FFN, PS_ACT_NONE, true);
-    assert_int_equal(api->sync(&stream), 0);
-    return stream.launches + stream.calls - before;
-}
-
-static void *gpu(size_t bytes)
-{
-    void *p = NULL;
-    assert_int_equal(api->alloc(bytes, &p), 0);
-    return p;
-}
-
-static void copy(void *dst, void *src, size_t bytes)
-{
-    assert_int_equal(api->pin(src, bytes), 0);
-    assert_int_equal(api->copy(&stream, dst, src, bytes), 0);
-    assert_int_equal(api->sync(&stream), 0);
-    assert_int_equal(api->unpin(src), 0);
+    assert_int_equal(kcuda.api->sync(&kcuda.stream), 0);
+    return s->launches + s->calls - before;
 }
 
 static void calls_of_a_layer(void **state)
@@ -103,11 +87,12 @@ static void calls_of_a_layer(void **state)
     enum { BYTES = ROWS * FFN * 4 };
     static _Alignas(4096) struct ps_decode_row rows[ROWS];
     static _Alignas(4096) char nothing[BYTES];
-    zeroes = gpu(BYTES);
-    copy(zeroes, nothing, BYTES);
-    out = gpu(BYTES);
-    scratch = gpu(1 << 20);
-    void *entries = gpu((size_t) ROWS * HIDDEN * 4), *at = gpu((size_t) ROWS * HIDDEN * 4);
+    zeroes = kcuda_gpu(BYTES);
+    kcuda_copy(zeroes, nothing, nothing, BYTES);
+    out = kcuda_gpu(BYTES);
+    scratch = kcuda_gpu(1 << 20);
+    void *entries = kcuda_gpu((size_t) ROWS * HIDDEN * 4),
+         *at = kcuda_gpu((size_t) ROWS * HIDDEN * 4);
     for (size_t r = 0; r < ROWS; r++)
         rows[r] =
             (struct ps_decode_row) { .q = zeroes,
@@ -120,37 +105,17 @@ static void calls_of_a_layer(void **state)
                                                .cap = 1 },
                                      .keep = { .heavy = PS_KEEP_ALL },
                                      .at = (int32_t *) at + r * HIDDEN + HEADS };
-    void *on_gpu = gpu(sizeof rows);
-    copy(on_gpu, rows, sizeof rows);
+    void *on_gpu = kcuda_gpu(sizeof rows);
+    kcuda_copy(on_gpu, rows, rows, sizeof rows);
     static const uint32_t few[] = { 1, 2, 16, 17, 64, 65, 256 };
     for (size_t i = 0; i < PS_ARRAY_LEN(few); i++) assert_int_equal(of_layer(few[i], on_gpu), 9);
     assert_int_equal(of_layer(ROWS, on_gpu), 16);
     void *all[] = { zeroes, out, scratch, entries, at, on_gpu };
-    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) assert_int_equal(api->free(all[i]), 0);
-}
-
-static int open_stream(void **state)
-{
-    api = ps_cuda_module();
-    ps_kern_add(api->rows);
-    stream.blas_bytes = BLAS;
-    stream.blas_mem = gpu(BLAS);
-    stream.counters = gpu(PS_CUDA_COUNTERS * sizeof *stream.counters);
-    stream.err = gpu(PS_OP__COUNT * sizeof *stream.err);
-    return api->open(&stream);
-}
-
-static int close_stream(void **state)
-{
-    int r = api->close(&stream);
-    void *all[] = { stream.blas_mem, stream.counters, stream.err };
-    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++)
-        if (r >= 0) r = api->free(all[i]);
-    return r;
+    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) kcuda_free(all[i]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(calls_of_a_layer) };
-    return cmocka_run_group_tests(tests, open_stream, close_stream);
+    return cmocka_run_group_tests(tests, kcuda_open, kcuda_close);
 }
