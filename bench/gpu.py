@@ -51,9 +51,9 @@ def find(build, emulated):
 
 
 def library_dirs(a):
-    """Where libcublas may lie that the loader does not know of: CUDA's own folders, and those that pip makes."""
+    """Where cuBLAS (libcublasLt, and for the probe libcublas) may lie that the loader does not know of: CUDA's own folders, and those that pip makes."""
     places = ["/usr/local/cuda/lib64", *glob.glob("/usr/local/cuda-*/lib64"), *(d for p in sys.path for d in glob.glob(p + "/nvidia/*/lib"))]
-    return [d for d in [os.path.join(a.build, "lib"), *a.cuda_libs, *places] if glob.glob(d + "/libcublas.so*") or d == os.path.join(a.build, "lib")]
+    return [d for d in [os.path.join(a.build, "lib"), *a.cuda_libs, *places] if glob.glob(d + "/libcublasLt.so*") or d == os.path.join(a.build, "lib")]
 
 
 def environment(a):
@@ -358,7 +358,7 @@ def main():
     ap.add_argument("--gpu-mem", default="16G", help="of whole jobs (16G)")
     ap.add_argument("--prompts", type=int, default=128, help="of a whole job (128)")
     ap.add_argument("--stand-in", action="store_true", help="a model that the disk has no room for is made with fewer layers")
-    ap.add_argument("--cuda-libs", action="append", default=[], metavar="DIR", help="where libcublas lies, if it is not found")
+    ap.add_argument("--cuda-libs", action="append", default=[], metavar="DIR", help="where cuBLAS lies, if it is not found")
     ap.add_argument("--tiny", action="store_true", help="tiny sizes: whether the parts run at all")
     ap.add_argument("--emulated", action="store_true", help="the programs of a build's emulated GPU, for tests of this script")
     a = ap.parse_args()

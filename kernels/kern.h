@@ -22,6 +22,7 @@
 #define PS_OPS(X) \
     X(embed)      \
     X(layernorm)  \
+    X(convert)    \
     X(linear) X(kv_round) X(attn_prompt) X(attn_decode) X(kv_compact) X(kv_replay) X(sample) X(call)
 
 enum ps_op {

@@ -34,7 +34,7 @@ static struct ps_cost attn_prompt_cost(const void *args)
         const struct ps_prompt_seq *q = &a->seqs[s];
         const double pairs = (double) q->rows * (q->first + (q->rows + 1) / 2.0);
         c.flops += 4 * pairs * a->q_heads * a->d;
-        c.bytes += 8.0 * q->rows * a->q_heads * a->d +
+        c.bytes += (4 + (double) ps_dtype_bytes(a->o_type)) * q->rows * a->q_heads * a->d +
                    kv_bytes(a->kv_type, 2.0 * (q->first + (double) q->rows) * a->kv_heads * a->d);
     }
     return c;
@@ -60,8 +60,8 @@ static struct ps_cost attn_decode_cost(const void *args)
         const double n = (double) a->rows[r].len + 1;
         c.flops += 4 * n * a->q_heads * a->d;
         c.bytes += kv_bytes(a->kv_type, 2 * n * a->kv_heads * a->d) +
-                   8.0 * (a->q_heads + a->kv_heads) * a->d +
-                   (a->rows[r].slab.score ? 12 * n * a->kv_heads : 0);
+                   (4 + (double) ps_dtype_bytes(a->o_type)) * a->q_heads * a->d +
+                   8.0 * a->kv_heads * a->d + (a->rows[r].slab.score ? 12 * n * a->kv_heads : 0);
     }
     return c;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Units, scratch and cost of embed, layernorm, linear and call. */
+/* Units, scratch and cost of embed, layernorm, convert, linear and call. */
 #include "kernels/linear_scratch.h"
 #include "kernels/op_info.h"
 
@@ -26,16 +26,32 @@ static uint64_t layernorm_units(const void *args)
 static struct ps_cost layernorm_cost(const void *args)
 {
     const struct ps_layernorm *a = args;
-    const double n = (double) a->rows * a->cols;
+    const double n = (double) a->rows * a->cols, wb = (double) ps_dtype_bytes(a->dtype);
     return (struct ps_cost) {
         .flops = 7 * n,
-        .bytes = 8 * n + 2.0 * a->cols * (double) ps_dtype_bytes(a->dtype),
+        .bytes = n * ((a->y ? 8 : 4) + (a->rounded ? wb : 0)) + 2 * wb * a->cols,
     };
 }
 const struct ps_op_info ps_op_info_layernorm = {
     .args_size = sizeof(struct ps_layernorm),
     .units = layernorm_units,
     .cost = layernorm_cost,
+};
+
+static uint64_t convert_units(const void *args)
+{
+    return (((const struct ps_convert *) args)->n + PS_CONVERT_UNIT - 1) / PS_CONVERT_UNIT;
+}
+static struct ps_cost convert_cost(const void *args)
+{
+    const struct ps_convert *a = args;
+    return (struct ps_cost) { .bytes = (double) a->n *
+                                       (double) (ps_dtype_bytes(a->from) + ps_dtype_bytes(a->to)) };
+}
+const struct ps_op_info ps_op_info_convert = {
+    .args_size = sizeof(struct ps_convert),
+    .units = convert_units,
+    .cost = convert_cost,
 };
 
 static uint64_t linear_units(const void *args)
@@ -45,10 +61,12 @@ static uint64_t linear_units(const void *args)
 static struct ps_cost linear_cost(const void *args)
 {
     const struct ps_linear *a = args;
-    const double m = a->m, n = a->n, k = a->k, wb = (double) ps_dtype_bytes(a->wtype);
+    const double m = a->m, n = a->n, k = a->k, wb = (double) ps_dtype_bytes(a->wtype),
+                 xb = a->rounded_x ? wb : 4, yb = a->rounded_y ? wb : 4;
     return (struct ps_cost) {
         .flops = 2 * m * n * k,
-        .bytes = wb * (n * k + (a->bias ? n : 0)) + 4 * m * (k + n + (a->residual ? n : 0)),
+        .bytes = wb * n * k + (a->bias ? n * (a->bias_f32 ? 4 : wb) : 0) +
+                 m * (k * xb + n * yb + (a->residual ? 4 * n : 0)),
     };
 }
 /* Packing x into tiles, some 13 outputs' worth of work with one thread and twice that beside another: 2048 rows and 8192 columns

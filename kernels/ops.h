@@ -25,14 +25,25 @@ struct ps_embed {
     bool add;
 };
 
-/* y[r,:] = (x[r,:] - mean) / sqrt(var + eps) * w + b, var the biased variance. y may equal x. Unit: a row. */
+/* y[r,:] = (x[r,:] - mean) / sqrt(var + eps) * w + b, var the biased variance. y may equal x. `rounded`, if not NULL, gets the
+ * result once more, rounded to `dtype`; then y may be NULL. Unit: a row. */
 struct ps_layernorm {
     float *y;
     const float *x;
     const void *w, *b; /* [cols] */
+    void *rounded;     /* [rows, cols], apart from x */
     uint32_t rows, cols, ldx, ldy;
     float eps;
     enum ps_dtype dtype; /* of w and b */
+};
+
+/* y[i] = x[i] in another type, rounded to nearest. y and x do not overlap. Unit: PS_CONVERT_UNIT consecutive i. */
+enum { PS_CONVERT_UNIT = 4096 };
+struct ps_convert {
+    void *y;
+    const void *x;
+    uint64_t n;
+    enum ps_dtype to, from;
 };
 
 enum ps_act { PS_ACT_NONE, PS_ACT_RELU, PS_ACT__COUNT };
@@ -40,19 +51,31 @@ enum ps_act { PS_ACT_NONE, PS_ACT_RELU, PS_ACT__COUNT };
 /* y[m,n] = act(sum_k x[m,k] * w[n,k] + bias[n]) + residual[m,n]
  * The sum runs in f32 (FMA; f64 for small K) in an order that depends on K alone. `bias` and `residual` may be NULL; residual
  * may equal y (same ld). Several tasks may each make some columns of one y: w, bias, y and residual then point
- * at the first of the N columns. w is never written. Unit: PS_LINEAR_UNIT consecutive n, over all rows m. */
+ * at the first of the N columns. w is never written. Unit: PS_LINEAR_UNIT consecutive n, over all rows m.
+ *
+ * rounded_x, if not NULL, is read instead of x, and rounded_y written instead of y, rounded (then there is no residual): the other pointer is
+ * NULL, and the elements are of type wtype. On CUDA more rows than PS_LINEAR_OWN_ROWS are best given as the library wants them: x rounded,
+ * and of a y in f32 the bias in f32, too. Without that our own kernels take them all the same. */
 enum { PS_LINEAR_UNIT = 64 };
+enum { PS_LINEAR_OWN_ROWS = 256 };
+static inline bool ps_linear_rounds(uint32_t m, enum ps_dtype wtype)
+{
+    return m > PS_LINEAR_OWN_ROWS && wtype != PS_F32;
+}
 enum { PS_LINEAR_WIDE_K = 512 }; /* up to here sums are in f64 */
 struct ps_linear {
     float *y;
     const float *x;
+    void *rounded_y;
+    const void *rounded_x;
     const void *w;
-    const void *bias; /* [N], of type wtype */
+    const void *bias; /* [N], of type wtype unless bias_f32 */
     const float *residual;
     uint32_t m, n, k;
     uint32_t ldx, ldy, ldr;
     enum ps_dtype wtype;
     enum ps_act act;
+    bool bias_f32;
     bool
         exact; /* x goes into the product as it is, also where a row would round it to the weights' type (CUDA) */
     bool
@@ -85,7 +108,7 @@ struct ps_kv_round {
  * the probabilities p(r, j); rows with first == 0 start it at zero for all j < total. The S x S matrix is never stored. */
 struct ps_prompt_seq {
     const float *q;    /* [rows, Hq*d] */
-    float *o;          /* [rows, Hq*d] */
+    void *o;           /* [rows, Hq*d], of o_type */
     const void *k, *v; /* [Hkv, cap, d] */
     float *score;      /* [Hkv, cap] or NULL */
     uint32_t rows, first, cap;
@@ -97,7 +120,7 @@ struct ps_attn_prompt {
     uint32_t n_seqs, q_heads, kv_heads, d, ldq, ldo;
     uint32_t longest; /* max over seqs of first + rows: sizes the scratch */
     float scale;      /* on q.k, 1/sqrt(d) */
-    enum ps_dtype kv_type;
+    enum ps_dtype kv_type, o_type;
 };
 
 /* What stays: the first `sinks` text positions, the `recent` latest, and the `heavy` greatest scores of the
@@ -122,7 +145,7 @@ struct ps_keep {
 struct ps_decode_row {
     const float *q;     /* [Hq*d] */
     const float *k, *v; /* [Hkv*d] */
-    float *o;           /* [Hq*d] */
+    void *o;            /* [Hq*d], of o_type */
     struct ps_slab slab;
     struct ps_keep keep;
     uint32_t len; /* entries in use before this step */
@@ -138,7 +161,7 @@ struct ps_attn_decode {
     uint32_t n_rows, q_heads, kv_heads, d;
     uint32_t longest; /* max over rows of len + 1: sizes the scratch */
     float scale;
-    enum ps_dtype kv_type;
+    enum ps_dtype kv_type, o_type;
 };
 
 /* After a prompt: copies what stays of src (entries 0..total-1 are positions 0..total-1) into dst, in

@@ -25,7 +25,7 @@ void *ps_dev_cuda_mem(const struct ps_dev *d); /* mem_bytes, 256-byte aligned */
 
 /* What was asked of CUDA since open. */
 struct ps_dev_cuda_counts {
-    uint64_t launches, calls;       /* of kernels, into cuBLAS */
+    uint64_t launches, calls;       /* of kernels, of products by cuBLASLt */
     uint64_t counted;               /* of both, those for tasks that are `counted` */
     uint64_t copies, events, waits; /* event records; waits of one stream for another */
     uint64_t syncs;                 /* times that a host thread waited for an event */

@@ -276,7 +276,7 @@ static void gpu(struct report *r)
             ADVICE(f, "Build with nvcc (the CUDA toolkit) found, or with -Dcuda=enabled to see why "
                       "it is not.");
         else
-            ADVICE(f, "A CUDA library that it needs is missing (cuBLAS, of the CUDA version that "
+            ADVICE(f, "A CUDA library that it needs is missing (cuBLASLt, of the CUDA version that "
                       "built it), or its file is damaged.");
     }
     f = add(r, "gpu", PS_HEALTH_INFO);

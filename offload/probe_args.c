@@ -36,12 +36,16 @@ static bool linear(struct ps_rig *r, const struct ps_gauge *g, struct ps_linear 
     const uint64_t act = act_bytes(r);
     const uint32_t n = ps_gauge_outputs(r, g);
     const uint64_t bytes = (uint64_t) n * g->k * ps_dtype_bytes(g->type);
-    if (bytes > r->cold_bytes || (uint64_t) g->m * g->k * 4 > act || (uint64_t) g->m * n * 4 > act)
+    if (bytes > r->cold_bytes || (uint64_t) g->m * g->k * 2 > r->cold_bytes ||
+        (uint64_t) g->m * g->k * 4 > act || (uint64_t) g->m * n * 4 > act)
         return false;
+    const bool rounded = r->place == PS_PLACE_CUDA && ps_linear_rounds(g->m, g->type);
     *a = (struct ps_linear) { .y = outputs(r),
-                              .x = inputs(r),
+                              .x = rounded ? NULL : inputs(r),
+                              .rounded_x = rounded ? r->cold : NULL,
                               .w = next_cold(r, bytes),
-                              .bias = r->cold,
+                              .bias = rounded ? (void *) inputs(r) : r->cold,
+                              .bias_f32 = rounded,
                               .residual = g->residual ? outputs(r) + (size_t) g->m * n : NULL,
                               .m = g->m,
                               .n = n,

@@ -30,8 +30,10 @@ static uint64_t lay_out(const struct ps_probe_gpu *how, uint8_t *mem, struct pro
     p->w = TAKE(w);
     p->y = TAKE(y);
 #undef TAKE
+    const bool rounded = ps_linear_rounds(how->m, how->dtype);
     p->linear = (struct ps_linear) { .y = p->y.p,
-                                     .x = p->x.p,
+                                     .x = rounded ? NULL : p->x.p,
+                                     .rounded_x = rounded ? p->x.p : NULL,
                                      .w = p->w.p,
                                      .m = how->m,
                                      .n = how->n,

@@ -207,7 +207,7 @@ __device__ inline void chunk_pass(const decode_args &x, const ps_decode_row &r, 
             float o = s.out[0][g][c];
             for (uint32_t w = 1; w < WARPS; w++) o += s.out[w][g][c];
             if (alone)
-                r.o[((size_t) h * group + g0 + g) * d + c] = o / s.sum[g];
+                ps_put_as(x.a.o_type, r.o, ((size_t) h * group + g0 + g) * d + c, o / s.sum[g]);
             else
                 x.place.part(unit, g0 + g, chunk)[2 + c] = o;
         }
@@ -232,7 +232,7 @@ __device__ inline void join(const decode_args &x, const ps_decode_row &r, uint32
             sum = fmaf(__ldcg(part + 1), w, sum);
             o = fmaf(__ldcg(part + 2 + c), w, o);
         }
-        r.o[((size_t) h * group + g) * d + c] = o / sum;
+        ps_put_as(x.a.o_type, r.o, ((size_t) h * group + g) * d + c, o / sum);
         if (c == 0) x.place.whole(unit, g)[0] = m, x.place.whole(unit, g)[1] = sum;
     }
     __syncthreads();

@@ -34,17 +34,16 @@ struct prompt_shared {
 template <class T> struct prompt_head {
     const T *k, *v;
     const float *q;
-    float *o;
-    uint32_t first, rows, group, virtuals, d, ldq, ldo;
+    uint32_t first, rows, group, virtuals, d, ldq;
     float scale;
     bool vec;
     __device__ prompt_head(const ps_attn_prompt &a, const ps_prompt_seq &s, uint32_t h)
     {
-        group = a.q_heads / a.kv_heads, d = a.d, ldq = a.ldq, ldo = a.ldo, scale = a.scale;
+        group = a.q_heads / a.kv_heads, d = a.d, ldq = a.ldq, scale = a.scale;
         first = s.first, rows = s.rows, virtuals = rows * group;
-        const size_t base = (size_t) h * s.cap * d, heads = (size_t) h * group * d;
+        const size_t base = (size_t) h * s.cap * d;
         k = static_cast<const T *>(s.k) + base, v = static_cast<const T *>(s.v) + base;
-        q = s.q + heads, o = s.o + heads;
+        q = s.q + (size_t) h * group * d;
         vec = d % 8 == 0 && ((uintptr_t) s.k | (uintptr_t) s.v) % 16 == 0;
     }
     __device__ uint32_t last_key(uint32_t virtual_row) const { return first + virtual_row / group; }
@@ -171,9 +170,11 @@ template <class T> __global__ void __launch_bounds__(BLOCK) attn_prompt(const pr
     for (uint32_t i = 0; i < EACH; i++) {
         const uint32_t v = v0 + ty * EACH + i;
         if (v >= h.virtuals) break;
-        float *to = h.o + (size_t) (v / h.group) * h.ldo + v % h.group * h.d;
+        const size_t to = (size_t) (v / h.group) * x.a.ldo +
+                          ((size_t) head * h.group + v % h.group) * h.d + c0 + tx * EACH;
         for (uint32_t j = 0; j < EACH; j++)
-            if (c0 + tx * EACH + j < h.d) to[c0 + tx * EACH + j] = o[i][j] / sum[i];
+            if (c0 + tx * EACH + j < h.d)
+                ps_put_as(x.a.o_type, x.a.seqs[seq].o, to + j, o[i][j] / sum[i]);
     }
     if (c0 > 0 || tx > 0 || !x.a.seqs[seq].score) return;
     float *stats = stats_of(x, seq);

@@ -21,7 +21,8 @@ extern "C" {
 /* 0, or the error as ours, with `what` (a call, or what was launched) kept for ps_cuda_api.error(). */
 int ps_cuda_rc(cudaError_t e, const char *what);
 int ps_cublas_rc(int status, const char *what);
-#define PS_CUDA(call) ps_cuda_rc(call, #call)
+#define PS_CUDA(call)    ps_cuda_rc(call, #call)
+#define PS_LT(name, ...) ps_cublas_rc(cublasLt##name(__VA_ARGS__), "cublasLt" #name)
 
 static inline ps_cuda_stream *ps_stream(const ps_span *span)
 {
@@ -53,6 +54,17 @@ __device__ inline float ps_get(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline void ps_put(float *p, float x) { *p = x; }
 __device__ inline void ps_put(__half *p, float x) { *p = __float2half_rn(x); }
 __device__ inline void ps_put(__nv_bfloat16 *p, float x) { *p = __float2bfloat16_rn(x); }
+
+/* Of a type that is known when the kernel runs. */
+__device__ inline void ps_put_as(ps_dtype t, void *p, size_t i, float x)
+{
+    if (t == PS_F32)
+        ps_put(static_cast<float *>(p) + i, x);
+    else if (t == PS_F16)
+        ps_put(static_cast<__half *>(p) + i, x);
+    else
+        ps_put(static_cast<__nv_bfloat16 *>(p) + i, x);
+}
 
 /* Eight elements in 16-byte loads: p is 16-byte aligned. */
 template <class T> __device__ inline void ps_get8(const T *p, float v[8])

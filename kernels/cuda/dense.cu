@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* embed, layernorm, kv_round: a block for each row. */
+/* embed, layernorm, kv_round: a block for each row; convert. */
 #include "kernels/cuda/cu.cuh"
 #include "kernels/cuda/rows.cuh"
 
@@ -32,7 +32,8 @@ template <class T> __global__ void __launch_bounds__(BLOCK) layernorm(const ps_l
 {
     __shared__ float part[WARPS];
     const float *x = a.x + (size_t) blockIdx.x * a.ldx;
-    float *y = a.y + (size_t) blockIdx.x * a.ldy;
+    float *y = a.y ? a.y + (size_t) blockIdx.x * a.ldy : nullptr;
+    T *rounded = a.rounded ? static_cast<T *>(a.rounded) + (size_t) blockIdx.x * a.cols : nullptr;
     const T *w = static_cast<const T *>(a.w), *b = static_cast<const T *>(a.b);
     float sum = 0;
     for (uint32_t c = threadIdx.x; c < a.cols; c += BLOCK) sum += x[c];
@@ -44,8 +45,11 @@ template <class T> __global__ void __launch_bounds__(BLOCK) layernorm(const ps_l
     }
     const float var = ps_block_reduce<WARPS>(squares, part, ps_add()) / (float) a.cols;
     const float scale = 1 / sqrtf(var + a.eps);
-    for (uint32_t c = threadIdx.x; c < a.cols; c += BLOCK)
-        y[c] = fmaf((x[c] - mean) * scale, ps_get(w[c]), ps_get(b[c]));
+    for (uint32_t c = threadIdx.x; c < a.cols; c += BLOCK) {
+        const float v = fmaf((x[c] - mean) * scale, ps_get(w[c]), ps_get(b[c]));
+        if (rounded) ps_put(rounded + c, v);
+        if (y) y[c] = v;
+    }
 }
 
 int ps_layernorm_cuda(const void *args, const ps_span *span)
@@ -55,6 +59,24 @@ int ps_layernorm_cuda(const void *args, const ps_span *span)
     return ps_by_dtype(a.dtype, [=](auto *t) {
         auto *norm_rows = layernorm<std::remove_pointer_t<decltype(t)>>;
         return PS_LAUNCH(s, norm_rows, a.rows, BLOCK, a);
+    });
+}
+
+template <class T> __global__ void __launch_bounds__(BLOCK) convert(const ps_convert a)
+{
+    const T *x = static_cast<const T *>(a.x);
+    const uint64_t from = (uint64_t) blockIdx.x * PS_CONVERT_UNIT;
+    for (uint64_t i = from + threadIdx.x; i < from + PS_CONVERT_UNIT && i < a.n; i += BLOCK)
+        ps_put_as(a.to, a.y, i, ps_get(x[i]));
+}
+
+int ps_convert_cuda(const void *args, const ps_span *span)
+{
+    const ps_convert a = *static_cast<const ps_convert *>(args);
+    ps_cuda_stream *s = ps_stream(span);
+    return ps_by_dtype(a.from, [=](auto *t) {
+        auto *convert_units = convert<std::remove_pointer_t<decltype(t)>>;
+        return PS_LAUNCH(s, convert_units, (uint32_t) span->end, BLOCK, a);
     });
 }
 

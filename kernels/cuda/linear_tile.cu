@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* linear for up to PS_LINEAR_TILE_ROWS rows, by tensor cores, in one launch: a block makes COLS columns of rows_of<T> rows, and those
+/* linear of x in f32 by tensor cores, in one launch: a block makes COLS columns of rows_of<T> rows, and those
  * that share columns stand side by side, so that the second finds the weights in the cache.
  *
  * x comes in the weights' type into shared memory, BLOCK_K inputs at a time; each warp has its own eighth of these inputs, and the
@@ -84,7 +84,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK, 2) linear_tile(const
                    at = warp * WARP_K + lane % 4 * 8;
     constexpr uint32_t ROWS = rows_of<T>, M_TILES = ROWS / 8;
     const uint32_t m0 = blockIdx.x * ROWS, n0 = blockIdx.y * COLS, rows = a.m - m0;
-    const T *w = static_cast<const T *>(a.w), *bias = static_cast<const T *>(a.bias);
+    const T *w = static_cast<const T *>(a.w);
     const bool vec = a.k % 8 == 0 && (uintptr_t) a.w % 16 == 0;
     float acc[N_TILES][M_TILES][4];
 #pragma unroll
@@ -135,7 +135,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK, 2) linear_tile(const
             if (r >= rows || n >= a.n) continue;
             float sum = s.sums[0][i / COLS][i % COLS];
             for (uint32_t o = 1; o < WARPS; o++) sum += s.sums[o][i / COLS][i % COLS];
-            ps_linear_finish(a, bias, m0 + r, n, sum);
+            ps_linear_finish<T>(a, m0 + r, n, sum);
         }
     }
 }

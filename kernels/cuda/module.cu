@@ -5,7 +5,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstring>
-#include <cublas_v2.h>
+#include <cublasLt.h>
 
 static thread_local char failure[512];
 
@@ -77,11 +77,10 @@ static int unpin(void *p) { return PS_CUDA(cudaHostUnregister(p)); }
 
 static int close_stream(ps_cuda_stream *s)
 {
-    int r = 0, r2 = 0;
-    if (s->blas)
-        r = ps_cublas_rc(cublasDestroy(static_cast<cublasHandle_t>(s->blas)), "cublasDestroy");
+    int r2 = 0;
+    const int r = ps_linear_lt_close(s);
     if (s->stream) r2 = PS_CUDA(cudaStreamDestroy(ps_cuda_of(s)));
-    s->blas = s->stream = nullptr;
+    s->stream = nullptr;
     return r < 0 ? r : r2;
 }
 
@@ -92,18 +91,6 @@ static void give_up_stream(ps_cuda_stream *s)
     memcpy(words, failure, sizeof words);
     (void) close_stream(s);
     memcpy(failure, words, sizeof words);
-}
-
-static int open_blas(ps_cuda_stream *s)
-{
-    cublasHandle_t h = nullptr;
-    int r = ps_cublas_rc(cublasCreate(&h), "cublasCreate");
-    if (r < 0) return r;
-    s->blas = h;
-    r = ps_cublas_rc(cublasSetStream(h, ps_cuda_of(s)), "cublasSetStream");
-    if (r >= 0)
-        r = ps_cublas_rc(cublasSetWorkspace(h, s->blas_mem, s->blas_bytes), "cublasSetWorkspace");
-    return r;
 }
 
 static int open_stream(ps_cuda_stream *s)
@@ -121,7 +108,7 @@ static int open_stream(ps_cuda_stream *s)
     if (!s->counters) return 0;
     r = PS_CUDA(cudaMemsetAsync(s->counters, 0, PS_CUDA_COUNTERS * sizeof *s->counters, stream));
     if (r >= 0) r = PS_CUDA(cudaMemsetAsync(s->err, 0, PS_OP__COUNT * sizeof *s->err, stream));
-    if (r >= 0) r = open_blas(s);
+    if (r >= 0) r = ps_linear_lt_open(s);
     if (r < 0) give_up_stream(s);
     return r;
 }
@@ -177,7 +164,8 @@ static size_t no_scratch(const void *) { return 0; }
 static const ps_kern rows[] = {
     ROW(embed, nullptr, nullptr),
     ROW(layernorm, nullptr, nullptr),
-    ROW(linear, nullptr, ps_linear_cuda_scratch),
+    ROW(convert, nullptr, nullptr),
+    ROW(linear, nullptr, no_scratch),
     ROW(kv_round, nullptr, nullptr),
     ROW(attn_prompt, ps_attn_prompt_cuda_takes, ps_attn_prompt_cuda_scratch),
     ROW(attn_decode, ps_attn_decode_cuda_takes, ps_attn_decode_cuda_scratch),

@@ -15,15 +15,15 @@ struct ps_detail;
  * which may be pinned host memory. A stream for copies alone has none. */
 enum { PS_CUDA_COUNTERS = 1 << 16 };
 struct ps_cuda_stream {
-    void *stream; /* cudaStream_t */
-    void *blas;   /* cublasHandle_t, bound to the stream and to blas_mem */
-    void *blas_mem;
+    void *stream;   /* cudaStream_t */
+    void *blas;     /* of linear_lt.cu */
+    void *blas_mem; /* what the library works in */
     size_t blas_bytes;
     uint32_t *counters; /* [PS_CUDA_COUNTERS], zero; kernels that count leave zeroes behind */
     int32_t
         *err; /* [PS_OP__COUNT], zero: the error that a kernel of this op has found in its data */
     uint32_t sm;              /* 75, 90, ... */
-    uint64_t launches, calls; /* of kernels, into libraries: since the stream was opened */
+    uint64_t launches, calls; /* of kernels, of library products: since the stream was opened */
 };
 
 struct ps_cuda_info {
@@ -33,7 +33,7 @@ struct ps_cuda_info {
     uint32_t driver, runtime; /* CUDA versions, 1000 * major + 10 * minor */
 };
 
-enum { PS_CUDA_ABI = 2, PS_CUDA_SM_MIN = 75 };
+enum { PS_CUDA_ABI = 3, PS_CUDA_SM_MIN = 75 };
 struct ps_cuda_api {
     uint32_t abi;
     const struct ps_kern *rows;

@@ -30,7 +30,7 @@ static void prompt_unit(const struct ps_attn_prompt *a, const struct ps_prompt_s
         for (uint32_t g = 0; g < group; g++) {
             const uint32_t hq = h * group + g, n = s->first + r + 1;
             const float *q = s->q + (size_t) r * a->ldq + (size_t) hq * d;
-            float *o = s->o + (size_t) r * a->ldo + (size_t) hq * d;
+            const size_t o = (size_t) r * a->ldo + (size_t) hq * d;
             for (uint32_t j = 0; j < n; j++)
                 p[j] = a->scale * dot(q, a->kv_type, s->k, ((size_t) h * s->cap + j) * d, d);
             softmax(p, n);
@@ -39,7 +39,7 @@ static void prompt_unit(const struct ps_attn_prompt *a, const struct ps_prompt_s
                 for (uint32_t j = 0; j < n; j++)
                     sum += p[j] * (double) ps_dtype_get(a->kv_type, s->v,
                                                         ((size_t) h * s->cap + j) * d + c);
-                o[c] = (float) sum;
+                ps_dtype_put(a->o_type, s->o, o + c, (float) sum);
             }
             for (uint32_t j = 0; score && j < n; j++) score[j] = (float) (score[j] + p[j]);
         }
@@ -99,7 +99,7 @@ static int decode_unit(const struct ps_attn_decode *a, const struct ps_decode_ro
     for (uint32_t j = 0; j < n; j++) sum_p[j] = 0;
     for (uint32_t g = 0; g < group; g++) {
         const float *q = r->q + (size_t) (h * group + g) * d;
-        float *o = r->o + (size_t) (h * group + g) * d;
+        const size_t o = (size_t) (h * group + g) * d;
         for (uint32_t j = 0; j < r->len; j++)
             p[j] = a->scale * dot(q, t, r->slab.k, (base + j) * d, d);
         p[r->len] = 0;
@@ -111,7 +111,7 @@ static int decode_unit(const struct ps_attn_decode *a, const struct ps_decode_ro
             double sum = p[r->len] * (double) rounded(t, new_v[c]);
             for (uint32_t j = 0; j < r->len; j++)
                 sum += p[j] * (double) ps_dtype_get(t, r->slab.v, (base + j) * d + c);
-            o[c] = (float) sum;
+            ps_dtype_put(a->o_type, r->o, o + c, (float) sum);
         }
     }
 

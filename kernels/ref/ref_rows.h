@@ -6,6 +6,7 @@
 
 int ps_embed_ref(const void *args, const struct ps_span *span);
 int ps_layernorm_ref(const void *args, const struct ps_span *span);
+int ps_convert_ref(const void *args, const struct ps_span *span);
 int ps_linear_ref(const void *args, const struct ps_span *span);
 int ps_kv_round_ref(const void *args, const struct ps_span *span);
 int ps_attn_prompt_ref(const void *args, const struct ps_span *span);

@@ -6,7 +6,6 @@
         .op = PS_OP_##o, .name = #o "_ref", .place = PS_PLACE_HOST, .run = ps_##o##_ref \
     }
 const struct ps_kern ps_kern_table_ref[] = {
-    ROW(embed),       ROW(layernorm),   ROW(linear),     ROW(kv_round),
-    ROW(attn_prompt), ROW(attn_decode), ROW(kv_compact), ROW(kv_replay),
-    ROW(sample),      ROW(call),        { 0 },
+    ROW(embed),       ROW(layernorm),  ROW(convert),   ROW(linear), ROW(kv_round), ROW(attn_prompt),
+    ROW(attn_decode), ROW(kv_compact), ROW(kv_replay), ROW(sample), ROW(call),     { 0 },
 };

@@ -13,6 +13,7 @@
 #define PS_LINEAR_IMPL_H
 #include "kernels/x86/linear_dot.h"
 #include "kernels/x86/linear_panel.h"
+#include "kernels/x86/x86_rows.h"
 
 /* One function per type: the type is a constant in everything inlined into it. */
 #define LINEAR_TYPE(t)                                                                           \
@@ -50,6 +51,7 @@ static inline int linear_run(const struct ps_linear *a, const struct ps_span *sp
 static inline bool linear_takes(const void *args)
 {
     const struct ps_linear *a = args;
-    return a->wtype == PS_F32 || a->wtype == PS_F16 || a->wtype == PS_BF16;
+    return (a->wtype == PS_F32 || a->wtype == PS_F16 || a->wtype == PS_BF16) &&
+           ps_x86_linear_takes(a);
 }
 #endif

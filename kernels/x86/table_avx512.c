@@ -4,7 +4,7 @@
 
 const struct ps_kern ps_kern_table_avx512[] = {
     PS_X86_ROW(embed, avx512, PS_CPU_AVX512),
-    PS_X86_ROW(layernorm, avx512, PS_CPU_AVX512),
+    PS_X86_ROW_IF(layernorm, avx512, PS_CPU_AVX512, ps_x86_layernorm_takes),
     { .op = PS_OP_linear,
       .name = "linear_avx512",
       .place = PS_PLACE_HOST,
@@ -17,9 +17,9 @@ const struct ps_kern ps_kern_table_avx512[] = {
       .need = PS_CPU_AVX2 | PS_CPU_AVX512,
       .takes = ps_linear_wide_takes_avx512,
       .run = ps_linear_wide_avx512 },
-    PS_X86_ROW(attn_prompt, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
+    PS_X86_ROW_IF(attn_prompt, avx512, PS_CPU_AVX2 | PS_CPU_AVX512, ps_x86_attn_prompt_takes),
     PS_X86_ROW(kv_round, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
-    PS_X86_ROW(attn_decode, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
+    PS_X86_ROW_IF(attn_decode, avx512, PS_CPU_AVX2 | PS_CPU_AVX512, ps_x86_attn_decode_takes),
     PS_X86_ROW(kv_compact, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
     PS_X86_ROW(sample, avx512, PS_CPU_AVX2 | PS_CPU_AVX512),
     { 0 },

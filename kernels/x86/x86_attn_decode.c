@@ -308,7 +308,7 @@ static void put_out(const struct unit *u)
 {
     const uint32_t d = u->a->d;
     for (uint32_t g = 0; g < u->group; g++) {
-        float *o = u->r->o + ((size_t) u->h * u->group + g) * d;
+        float *o = (float *) u->r->o + ((size_t) u->h * u->group + g) * d;
         const vf w = vf_set1(u->s[g * u->ld + u->n]), inv = vf_set1(u->inv[g]);
         for (uint32_t c = 0; c < d; c += VL) {
             const vf x = vf_fma(w, vf_load(u->new_v + c), vf_load(u->o + g * u->ldd + c));

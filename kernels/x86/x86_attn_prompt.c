@@ -237,7 +237,7 @@ static void prompt_unit(struct block *b, uint32_t h)
         for (uint32_t i = 0; i < b->n; i++) {
             const uint32_t r = (uint32_t) ((at + i) / group), g = (uint32_t) ((at + i) % group);
             b->q[i] = s->q + (size_t) r * a->ldq + ((size_t) h * group + g) * d;
-            b->out[i] = s->o + (size_t) r * a->ldo + ((size_t) h * group + g) * d;
+            b->out[i] = (float *) s->o + (size_t) r * a->ldo + ((size_t) h * group + g) * d;
             b->end[i] = s->first + r + 1;
         }
         logits(b);

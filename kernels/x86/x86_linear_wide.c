@@ -108,5 +108,6 @@ int PS_ISA(ps_linear_wide)(const void *args, const struct ps_span *span)
 
 bool PS_ISA(ps_linear_wide_takes)(const void *args)
 {
-    return ((const struct ps_linear *) args)->k <= K_MAX;
+    const struct ps_linear *a = args;
+    return a->k <= K_MAX && ps_x86_linear_takes(a);
 }

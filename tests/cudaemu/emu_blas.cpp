@@ -15,19 +15,28 @@ struct cublasContext {
 struct cudaemu_lt {
     int unused;
 };
+// What the opaque structs hold.
 struct cudaemu_lt_desc {
+    uint64_t made; // ~0 until then
     cublasComputeType_t compute;
-    int32_t ta = 0, tb = 0, bias_type = -1;
-    uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    const void *bias = nullptr;
+    int32_t ta, tb, bias_type;
+    uint32_t epilogue;
+    const void *bias;
 };
 struct cudaemu_lt_layout {
     cudaDataType type;
     uint64_t rows, cols;
     int64_t ld;
 };
+enum { LT_A, LT_B, LT_C, LT_D, LT_MATRICES };
 struct cudaemu_lt_pref {
-    uint64_t work_bytes = 0;
+    uint64_t work_bytes;
+    uint32_t align[LT_MATRICES];
+};
+// What it was chosen for; a product of another kind is not computed by it.
+struct cudaemu_lt_algo {
+    uint64_t made, problem, work_bytes;
+    uint32_t align[LT_MATRICES], bias_align;
 };
 
 namespace cudaemu
@@ -195,13 +204,44 @@ template <class T> static cublasStatus_t take(T *to, const void *v, size_t size)
     std::memcpy(to, v, size);
     return CUBLAS_STATUS_SUCCESS;
 }
-// The bias has D's type: what the library documents for float types of 16 and 32 bits.
-static cublasStatus_t lt_check(const cudaemu_lt_desc *d, const cudaemu_lt_layout *out)
+enum : uint64_t { MADE = 0x6d616465 };
+template <class T, class O> static T *inside(O *opaque)
 {
-    if (d->bias_type != -1 && d->bias_type != (int32_t) out->type)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    return CUBLAS_STATUS_SUCCESS;
+    static_assert(sizeof(T) <= sizeof *opaque, "");
+    return reinterpret_cast<T *>(opaque);
 }
+struct LtProblem {
+    const cudaemu_lt_desc *d;
+    const cudaemu_lt_layout *of[LT_MATRICES];
+    // As the library documents it: 16-bit A and B go with C, D and bias of their type, or of f32; f32 with f32.
+    cublasStatus_t check() const
+    {
+        const cudaDataType a = of[LT_A]->type, out = of[LT_D]->type;
+        if (d->made != MADE) return CUBLAS_STATUS_INVALID_VALUE;
+        if (of[LT_B]->type != a || of[LT_C]->type != out || (out != a && out != CUDA_R_32F) ||
+            (d->bias_type != -1 && d->bias_type != (int32_t) out))
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+        return of[LT_C]->rows != of[LT_D]->rows || of[LT_C]->cols != of[LT_D]->cols
+                   ? CUBLAS_STATUS_INVALID_VALUE
+                   : CUBLAS_STATUS_SUCCESS;
+    }
+    uint64_t hash() const
+    {
+        uint64_t h = d->compute;
+        auto add = [&h](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15ull + (h >> 29); };
+        for (const cudaemu_lt_layout *l : of)
+            add(l->type), add(l->rows), add(l->cols), add((uint64_t) l->ld);
+        add((uint64_t) d->ta), add((uint64_t) d->tb), add(d->epilogue),
+            add((uint64_t) d->bias_type);
+        return h;
+    }
+};
+static uint32_t bias_align(const cudaemu_lt_desc *d) // up to 256
+{
+    const Addr a = reinterpret_cast<Addr>(d->bias) | 256;
+    return d->bias ? (uint32_t) (a & -a) : 0;
+}
+static bool lt_refuses;
 static Matrix matrix(const void *p, cudaDataType t, int ld) { return { p, t, 0, 0, (size_t) ld }; }
 } // namespace cudaemu
 
@@ -319,18 +359,15 @@ cublasStatus_t cublasGemmStridedBatchedEx(
 
 // ---- cuBLASLt
 
-#define HANDLE_CALLS(T, name)                   \
-    cublasStatus_t cublasLt##name##Destroy(T h) \
-    {                                           \
-        CUDAEMU_BLAS_CALL();                    \
-        delete h;                               \
-        handles--;                              \
-        return CUBLAS_STATUS_SUCCESS;           \
-    }
-HANDLE_CALLS(cublasLtHandle_t, )
-HANDLE_CALLS(cublasLtMatmulDesc_t, MatmulDesc)
-HANDLE_CALLS(cublasLtMatrixLayout_t, MatrixLayout)
-HANDLE_CALLS(cublasLtMatmulPreference_t, MatmulPreference)
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
+{
+    CUDAEMU_BLAS_CALL();
+    counted_sync(); // as documented
+    reach_all();
+    delete h;
+    handles--;
+    return CUBLAS_STATUS_SUCCESS;
+}
 size_t cublasLtGetVersion(void) { return 130000; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
 {
@@ -339,22 +376,22 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
     handles++;
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t type,
-                                        cudaDataType scale)
+void cudaemu_lt_refuse(bool refuse) { lt_refuses = refuse; }
+cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc, cublasComputeType_t type,
+                                      cudaDataType scale)
 {
     CUDAEMU_BLAS_CALL();
     if (scale != CUDA_R_32F || (type != CUBLAS_COMPUTE_32F && type != CUBLAS_COMPUTE_32F_PEDANTIC))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    *d = new cudaemu_lt_desc;
-    (*d)->compute = type;
-    handles++;
+    *inside<cudaemu_lt_desc>(desc) = { MADE, type, 0, 0, -1, CUBLASLT_EPILOGUE_DEFAULT, nullptr };
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t a, const void *v,
                                               size_t size)
 {
     CUDAEMU_BLAS_CALL();
+    cudaemu_lt_desc *d = inside<cudaemu_lt_desc>(desc);
     switch (a) {
     case CUBLASLT_MATMUL_DESC_TRANSA: return take(&d->ta, v, size);
     case CUBLASLT_MATMUL_DESC_TRANSB: return take(&d->tb, v, size);
@@ -364,74 +401,107 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
     }
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type,
-                                          uint64_t rows, uint64_t cols, int64_t ld)
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t l, cudaDataType type, uint64_t rows,
+                                        uint64_t cols, int64_t ld)
 {
     CUDAEMU_BLAS_CALL();
-    *l = new cudaemu_lt_layout { type, rows, cols, ld };
-    handles++;
+    *inside<cudaemu_lt_layout>(l) = { type, rows, cols, ld };
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
+cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t p)
 {
     CUDAEMU_BLAS_CALL();
-    *p = new cudaemu_lt_pref;
-    handles++;
+    *inside<cudaemu_lt_pref>(p) = { 0, { 256, 256, 256, 256 } };
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
                                                     cublasLtMatmulPreferenceAttributes_t a,
                                                     const void *v, size_t size)
 {
     CUDAEMU_BLAS_CALL();
-    uint32_t alignment;
-    return a == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? take(&p->work_bytes, v, size)
-                                                         : take(&alignment, v, size);
+    cudaemu_lt_pref *p = inside<cudaemu_lt_pref>(pref);
+    if (a == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return take(&p->work_bytes, v, size);
+    return take(&p->align[a - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], v, size);
+}
+static LtProblem problem(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                         cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out)
+{
+    auto of = [](cublasLtMatrixLayout_t l) { return inside<cudaemu_lt_layout>(l); };
+    return { inside<cudaemu_lt_desc>(d), { of(a), of(b), of(c), of(out) } };
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t out,
-                                              cublasLtMatmulPreference_t p, int requested,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                                              cublasLtMatmulPreference_t pref, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int *ret_n)
 {
     *ret_n = 0;
     CUDAEMU_BLAS_CALL();
     if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
-    if (lt_check(d, out) != CUBLAS_STATUS_SUCCESS) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const LtProblem x = problem(d, a, b, c, out);
+    const cublasStatus_t st = x.check();
+    if (st != CUBLAS_STATUS_SUCCESS || lt_refuses)
+        return lt_refuses ? CUBLAS_STATUS_NOT_SUPPORTED : st;
+    const cudaemu_lt_pref *p = inside<cudaemu_lt_pref>(pref);
     results[0] = {};
+    cudaemu_lt_algo *algo = inside<cudaemu_lt_algo>(&results[0].algo);
+    *algo = { MADE, x.hash(), p->work_bytes, {}, bias_align(x.d) };
+    std::memcpy(algo->align, p->align, sizeof algo->align);
     results[0].workspaceSize = p->work_bytes;
     *ret_n = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha,
+// An algorithm reads and writes as many bytes at a time as the addresses allowed that it was chosen for.
+static bool fits(const cudaemu_lt_algo *algo, const LtProblem &x, const void *const at[LT_MATRICES],
+                 const void *work, size_t work_bytes)
+{
+    const char *what = algo->made != MADE || algo->problem != x.hash() ? "for another product"
+                       : work_bytes < algo->work_bytes || reinterpret_cast<Addr>(work) % 256
+                           ? "with more memory to work in"
+                       : bias_align(x.d) < algo->bias_align ? "for another bias"
+                                                            : nullptr;
+    for (int i = 0; i < LT_MATRICES && !what; i++)
+        if (reinterpret_cast<Addr>(at[i]) % algo->align[i]) what = "for other addresses";
+    if (what) report("cublasLtMatmul: the algorithm was chosen %s", what);
+    return !what;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t la, const void *b,
                               cublasLtMatrixLayout_t lb, const void *beta, const void *c,
                               cublasLtMatrixLayout_t lc, void *out, cublasLtMatrixLayout_t lout,
-                              const cublasLtMatmulAlgo_t *, void *work, size_t work_bytes,
+                              const cublasLtMatmulAlgo_t *algo, void *work, size_t work_bytes,
                               cudaStream_t s)
 {
     CUDAEMU_BLAS_CALL();
-    if (!h) return CUBLAS_STATUS_NOT_INITIALIZED;
-    auto of = [](const void *p, cublasLtMatrixLayout_t l) {
-        return Matrix { p, l->type, l->rows, l->cols, (size_t) l->ld };
+    if (!h || !algo) return CUBLAS_STATUS_NOT_INITIALIZED;
+    const LtProblem p = problem(desc, la, lb, lc, lout);
+    const cublasStatus_t st = p.check();
+    if (st != CUBLAS_STATUS_SUCCESS) return st;
+    const void *const at[LT_MATRICES] = { a, b, c, out };
+    if (!fits(inside<const cudaemu_lt_algo>(algo), p, at, work, work_bytes) ||
+        (c == out && std::memcmp(lc, lout, sizeof *lc) != 0))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    auto of = [&](int i) {
+        const cudaemu_lt_layout *l = p.of[i];
+        return Matrix { at[i], l->type, l->rows, l->cols, (size_t) l->ld };
     };
-    Product x = { of(a, la),
-                  of(b, lb),
-                  of(c, lc),
-                  of(out, lout),
+    const cudaemu_lt_desc *d = p.d;
+    Product x = { of(LT_A),
+                  of(LT_B),
+                  of(LT_C),
+                  of(LT_D),
                   d->ta != 0,
                   d->tb != 0,
                   (d->epilogue & CUBLASLT_EPILOGUE_RELU) != 0,
                   scalar(alpha),
                   scalar(beta),
                   nullptr,
-                  lout->type };
+                  p.of[LT_D]->type };
     if (d->epilogue & CUBLASLT_EPILOGUE_BIAS) x.bias = d->bias;
     if (d->epilogue & CUBLASLT_EPILOGUE_BIAS && !d->bias) return CUBLAS_STATUS_INVALID_VALUE;
     size_t m = x.ta ? x.a.cols : x.a.rows, k = x.ta ? x.a.rows : x.a.cols,
            kb = x.tb ? x.b.cols : x.b.rows, n = x.tb ? x.b.rows : x.b.cols;
     if (m != x.d.rows || n != x.d.cols || k != kb) return CUBLAS_STATUS_INVALID_VALUE;
-    cublasStatus_t st = lt_check(d, lout);
-    return st == CUBLAS_STATUS_SUCCESS ? queue(__func__, s, { x }, work, work_bytes) : st;
+    return queue(__func__, s, { x }, work, work_bytes);
 }
 }

@@ -706,34 +706,55 @@ static void blas()
               *bias = r.upload(std::vector<float> { 1, 2, -20 }), *y = r.device<float>(3), one = 1,
               zero = 0;
         cublasLtHandle_t h;
-        cublasLtMatmulDesc_t d;
-        cublasLtMatrixLayout_t lw, lx, ly;
-        cublasLtMatmulPreference_t p;
+        cublasLtMatmulDescOpaque_t d;
+        cublasLtMatrixLayoutOpaque_t lw, lx, ly;
+        cublasLtMatmulPreferenceOpaque_t p;
         cublasLtMatmulHeuristicResult_t best;
         cublasOperation_t t = CUBLAS_OP_T;
         cublasLtEpilogue_t e = CUBLASLT_EPILOGUE_RELU_BIAS;
         int found = 0;
         size_t live = cudaemu_live();
         BLAS(cublasLtCreate(&h));
-        BLAS(cublasLtMatmulDescCreate(&d, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-        BLAS(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof t));
-        BLAS(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
-        BLAS(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+        BLAS(cublasLtMatmulDescInit(&d, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+        BLAS(cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof t));
+        BLAS(cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
+        BLAS(cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                             sizeof bias));
-        BLAS(cublasLtMatrixLayoutCreate(&lw, CUDA_R_32F, 2, 3, 2));
-        BLAS(cublasLtMatrixLayoutCreate(&lx, CUDA_R_32F, 2, 1, 2));
-        BLAS(cublasLtMatrixLayoutCreate(&ly, CUDA_R_32F, 3, 1, 3));
-        BLAS(cublasLtMatmulPreferenceCreate(&p));
-        BLAS(cublasLtMatmulAlgoGetHeuristic(h, d, lw, lx, ly, ly, p, 1, &best, &found));
+        BLAS(cublasLtMatrixLayoutInit(&lw, CUDA_R_32F, 2, 3, 2));
+        BLAS(cublasLtMatrixLayoutInit(&lx, CUDA_R_32F, 2, 1, 2));
+        BLAS(cublasLtMatrixLayoutInit(&ly, CUDA_R_32F, 3, 1, 3));
+        BLAS(cublasLtMatmulPreferenceInit(&p));
+        auto aligned = [&](uint32_t bytes) {
+            for (auto a : { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES })
+                BLAS(cublasLtMatmulPreferenceSetAttribute(&p, a, &bytes, sizeof bytes));
+        };
+        aligned(4);
+        BLAS(cublasLtMatmulAlgoGetHeuristic(h, &d, &lw, &lx, &ly, &ly, &p, 1, &best, &found));
         CHECK(found == 1);
-        BLAS(cublasLtMatmul(h, d, &one, w, lw, x, lx, &zero, y, ly, y, ly, &best.algo, nullptr, 0,
-                            nullptr));
+        auto product = [&](const cublasLtMatmulAlgo_t *algo) {
+            return cublasLtMatmul(h, &d, &one, w, &lw, x, &lx, &zero, y, &ly, y, &ly, algo, nullptr,
+                                  0, nullptr);
+        };
+        BLAS(product(&best.algo));
         std::vector<float> v = r.download(y, 3);
         CHECK(v[0] == 4 && v[1] == 0 && v[2] == 0 && quiet());
-        CHECK(cudaemu_live() == live + 6);
-        BLAS(cublasLtMatmulPreferenceDestroy(p));
-        for (cublasLtMatrixLayout_t l : { lw, lx, ly }) BLAS(cublasLtMatrixLayoutDestroy(l));
-        BLAS(cublasLtMatmulDescDestroy(d));
+        e = CUBLASLT_EPILOGUE_BIAS;
+        BLAS(cublasLtMatmulDescSetAttribute(&d, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
+        CHECK(product(&best.algo) == CUBLAS_STATUS_INVALID_VALUE && cudaemu_reports() == 1);
+        cudaemu_lt_refuse(true);
+        CHECK(cublasLtMatmulAlgoGetHeuristic(h, &d, &lw, &lx, &ly, &ly, &p, 1, &best, &found) ==
+                  CUBLAS_STATUS_NOT_SUPPORTED &&
+              found == 0);
+        cudaemu_lt_refuse(false);
+        aligned(8);
+        BLAS(cublasLtMatmulAlgoGetHeuristic(h, &d, &lw, &lx, &ly, &ly, &p, 1, &best, &found));
+        CHECK(cublasLtMatmul(h, &d, &one, w + 1, &lw, x, &lx, &zero, y, &ly, y, &ly, &best.algo,
+                             nullptr, 0, nullptr) == CUBLAS_STATUS_INVALID_VALUE &&
+              cudaemu_reports() == 2 && sees("the algorithm was chosen for "));
+        CHECK(cudaemu_live() == live + 1);
         BLAS(cublasLtDestroy(h));
         CHECK(cudaemu_live() == live);
     }

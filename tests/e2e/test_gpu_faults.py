@@ -11,7 +11,7 @@ OPTIONS = [*EVERYTHING["host"], *POLICIES["h2o"], "--gpu-batch-size", "2", "--nu
 ALONE = [*EVERYTHING["host"], *POLICIES["h2o"], "--gpu-batch-size", "1", "--num-gpu-batches", "1"]    # nobody's rows beside its own, after whatever end
 NAMES = {2: "cudaErrorMemoryAllocation", 46: "cudaErrorDevicesUnavailable", 700: "cudaErrorIllegalAddress", 719: "cudaErrorLaunchFailure"}
 # These only tell the report how long something took, or give back when the results are complete.
-SURVIVED = {"cudaEventElapsedTime", "cudaEventDestroy", "cudaStreamDestroy", "cudaStreamSynchronize", "cudaFree", "cudaHostUnregister", "cublasDestroy"}
+SURVIVED = {"cudaEventElapsedTime", "cudaEventDestroy", "cudaStreamDestroy", "cudaStreamSynchronize", "cudaFree", "cudaHostUnregister", "cublasLtDestroy"}
 HELPERS = ("out.jsonl.part", "out.jsonl.journal")
 
 
@@ -42,7 +42,7 @@ class Job:
         self.t, self.model, self.options = t, long_model(t) if longest == CUBLAS else t.model("pre-f16"), options
         self.want = t.generate(self.model, reqs(longest, others), *options, gpu=Gpu(seed=1))
         self.file, self.calls = t.path("in.jsonl"), t.last.gpu["calls"]
-        t.check(longest < CUBLAS or self.calls.get("cublasGemmEx", 0) > 0, "cuBLAS is not called")
+        t.check(longest < CUBLAS or self.calls.get("cublasLtMatmul", 0) > 0, "cuBLAS is not called")
         clean(t)
 
     def run(self, gpu, rc, timeout=20, **kw):

@@ -24,7 +24,7 @@ struct pool_of {
 
 /* What a layer asks of it beside the product: bias, and ReLU or the residual. */
 struct extras {
-    const void *bias;
+    const void *bias, *bias_f32;
     const float *residual;
     enum ps_act act;
 };
@@ -33,6 +33,7 @@ static void one(struct kt *kt, const struct pool_of *b, uint32_t m, uint32_t n, 
                 enum ps_dtype t, struct extras e)
 {
     const size_t each = (size_t) n * k * ps_dtype_bytes(t), fit = b->w_bytes / each;
+    const bool rounds = kt_on_gpu(kt) && ps_linear_rounds(m, t);
     unsigned sets = m > 32 ? 1 : fit < SETS_MAX ? (unsigned) fit : SETS_MAX;
     if (kt_sets(kt) && kt_sets(kt) < sets) sets = kt_sets(kt);
     struct ps_linear a[SETS_MAX];
@@ -42,9 +43,11 @@ static void one(struct kt *kt, const struct pool_of *b, uint32_t m, uint32_t n, 
     unsigned n_peers = 0;
     for (unsigned i = 0; i < sets; i++) {
         a[i] = (struct ps_linear) { .y = b->y,
-                                    .x = b->x,
+                                    .x = rounds ? NULL : b->x,
+                                    .rounded_x = rounds ? b->x : NULL,
                                     .w = b->w + i * each,
-                                    .bias = e.bias,
+                                    .bias = e.bias && rounds ? e.bias_f32 : e.bias,
+                                    .bias_f32 = rounds,
                                     .residual = e.residual,
                                     .act = e.act,
                                     .m = m,
@@ -91,17 +94,18 @@ static void bench_gpu(struct kt *kt)
     b.x = kt_big(kt, rows * wide * 4);
     b.y = kt_big(kt, rows * wide * 4);
     float *r = kt_big(kt, rows * wide * 4);
-    void *bias = kt_big(kt, wide * 2);
+    void *bias = kt_big(kt, wide * 2), *bias_f32 = kt_big(kt, wide * 4);
     kt_big_fill(kt, b.w, PS_F16, b.w_bytes / 2, -1, 1);
     kt_big_fill(kt, b.x, PS_F32, rows * wide, -1, 1);
     kt_big_fill(kt, r, PS_F32, rows * wide, -1, 1);
     kt_big_fill(kt, bias, PS_F16, wide, -1, 1);
+    kt_big_fill(kt, bias_f32, PS_F32, wide, -1, 1);
     for (size_t s = 0; s < (d ? 1 : full ? 6 : 3); s++)
         for (size_t i = 0; i < (d ? 1 : sizeof ms / sizeof ms[0]); i++) {
             const uint32_t n = d ? d[1] : nk[s][0], k = d ? d[2] : nk[s][1];
             one(kt, &b, d ? d[0] : ms[i], n, k, PS_F16,
-                n > k ? (struct extras) { bias, NULL, PS_ACT_RELU }
-                      : (struct extras) { bias, r, PS_ACT_NONE });
+                n > k ? (struct extras) { bias, bias_f32, NULL, PS_ACT_RELU }
+                      : (struct extras) { bias, bias_f32, r, PS_ACT_NONE });
         }
 }
 

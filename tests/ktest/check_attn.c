@@ -27,7 +27,7 @@ static bool prompt_chunk(struct kt *kt, const void *args, unsigned i, void *ret_
         const uint32_t done = i * chunk;
         if (done >= q.rows) continue;
         q.q += (size_t) done * a.ldq;
-        q.o += (size_t) done * a.ldo;
+        q.o = (char *) q.o + done * a.ldo * ps_dtype_bytes(a.o_type);
         q.first += done;
         q.rows = q.rows - done < chunk ? q.rows - done : chunk;
         if (q.first + q.rows > a.longest) a.longest = q.first + q.rows;
@@ -52,6 +52,7 @@ static void prompt_case(struct kt *kt, const struct prompt_shape *sh, enum ps_dt
     a.ldo = a.q_heads * a.d + kt_below(kt, 3);
     a.scale = 1 / sqrtf((float) a.d);
     a.kv_type = t;
+    a.o_type = kt_below(kt, 3) ? PS_F32 : (enum ps_dtype) kt_below(kt, PS_DTYPE__COUNT);
     a.seqs = seqs;
     for (uint32_t s = 0; s < sh->n_seqs; s++) {
         struct ps_prompt_seq q = { .rows = s ? 1 + kt_below(kt, sh->rows) : sh->rows,
@@ -62,8 +63,8 @@ static void prompt_case(struct kt *kt, const struct prompt_shape *sh, enum ps_dt
         q.q = kt_in_f32(kt, (size_t) (q.rows - 1) * a.ldq + a.q_heads * a.d, -sharp, sharp);
         q.k = kt_in_dtype(kt, t, kv, -2, 2);
         q.v = kt_in_dtype(kt, t, kv, -1, 1);
-        q.o = kt_out(kt, KT_F32, (size_t) (q.rows - 1) * a.ldo + a.q_heads * a.d,
-                     sharp > 2 ? 3e-4f : 3e-5f); /* logits near 100 */
+        q.o = kt_out(kt, kt_type_of(a.o_type), (size_t) (q.rows - 1) * a.ldo + a.q_heads * a.d,
+                     kt_rounded(a.o_type, sharp > 2 ? 3e-4f : 3e-5f)); /* logits near 100 */
         if (sh->score) {
             q.score = kt_inout(kt, KT_F32, (size_t) a.kv_heads * q.cap, sharp > 2 ? 3e-4f : 2e-5f);
             for (size_t i = 0; i < (size_t) a.kv_heads * q.cap; i++)
@@ -73,8 +74,9 @@ static void prompt_case(struct kt *kt, const struct prompt_shape *sh, enum ps_dt
         seqs[s] = q;
     }
     kt_check(kt, &(struct kt_spec) { .op = PS_OP_attn_prompt, .args = &a, .piece = prompt_chunk },
-             "d=%u heads=%ux%u seqs=%u rows=%u first=%u %s%s", a.d, a.kv_heads, sh->group, a.n_seqs,
-             sh->rows, sh->first, ps_dtype_name(t), sh->score ? " scores" : "");
+             "d=%u heads=%ux%u seqs=%u rows=%u first=%u %s%s to %s", a.d, a.kv_heads, sh->group,
+             a.n_seqs, sh->rows, sh->first, ps_dtype_name(t), sh->score ? " scores" : "",
+             ps_dtype_name(a.o_type));
 }
 
 static void check_prompt(struct kt *kt)
@@ -189,7 +191,7 @@ static struct ps_decode_row make_row(struct kt *kt, const struct ps_attn_decode 
     for (size_t i = 0; i < a->kv_heads * d; i++) k[i] = kt_uniform(kt, -2, 2);
     r.k = k;
     r.v = kt_in_f32(kt, a->kv_heads * d, -1, 1);
-    r.o = kt_out(kt, KT_F32, a->q_heads * d, 3e-5f);
+    r.o = kt_out(kt, kt_type_of(a->o_type), a->q_heads * d, kt_rounded(a->o_type, 3e-5f));
     r.slab.k = kt_inout(kt, t, n, 0);
     r.slab.v = kt_inout(kt, t, n, 0);
     r.slab.pos = kt_inout(kt, KT_I32, a->kv_heads * slab, 0);
@@ -235,6 +237,7 @@ static void decode_case(struct kt *kt, const struct decode_shape *sh, enum ps_dt
     a.rows = rows;
     a.scale = 1 / sqrtf((float) a.d);
     a.kv_type = t;
+    a.o_type = kt_below(kt, 3) ? PS_F32 : (enum ps_dtype) kt_below(kt, PS_DTYPE__COUNT);
     for (uint32_t r = 0; r < sh->n_rows;
          r++) { /* the others are shorter: not yet at their budget */
         uint32_t len = r ? kt_below(kt, sh->len + 1) : sh->len;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embed, layernorm, call. */
+/* embed, layernorm, convert, call. */
 #include "ktest.h"
 #include <errno.h>
 
@@ -53,10 +53,15 @@ static void check_layernorm(struct kt *kt)
                     y[j] = kt_uniform(kt, mean - 2, mean + 2);
                 a.y = y;
                 a.x = in_place ? y : kt_in_f32(kt, nx, mean - 2, mean + 2);
+                if (kt_below(kt, 2))
+                    a.rounded = kt_out(kt, kt_type_of(a.dtype), (size_t) a.rows * a.cols,
+                                       kt_rounded(a.dtype, tol));
+                if (a.rounded && !in_place && kt_below(kt, 2)) a.y = NULL; /* y stays as it is */
                 a.w = kt_in_dtype(kt, a.dtype, a.cols, 0.5f, 1.5f);
                 a.b = kt_in_dtype(kt, a.dtype, a.cols, -1, 1);
                 kt_check(kt, &(struct kt_spec) { .op = PS_OP_layernorm, .args = &a },
-                         "%ux%u %s in_place=%d", a.rows, a.cols, ps_dtype_name(a.dtype), in_place);
+                         "%ux%u %s in_place=%d rounded=%d", a.rows, a.cols, ps_dtype_name(a.dtype),
+                         in_place, a.rounded ? a.y ? 1 : 2 : 0);
             }
 }
 
@@ -81,6 +86,23 @@ static void bench_layernorm(struct kt *kt)
              "256x2048");
 }
 const struct kt_test kt_test_layernorm = { PS_OP_layernorm, check_layernorm, bench_layernorm };
+
+static void check_convert(struct kt *kt)
+{
+    static const uint32_t ns[] = { 1, 2, 255, 257, 4095, 4096, 4097, 12289 };
+    for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++)
+        for (int from = 0; from < PS_DTYPE__COUNT; from++)
+            for (int to = 0; to < PS_DTYPE__COUNT; to++) {
+                struct ps_convert a = { .n = ns[i] };
+                a.from = (enum ps_dtype) from;
+                a.to = (enum ps_dtype) to;
+                a.x = kt_in_dtype(kt, a.from, ns[i], -100, 100);
+                a.y = kt_out(kt, kt_type_of(a.to), ns[i], 0);
+                kt_check(kt, &(struct kt_spec) { .op = PS_OP_convert, .args = &a }, "%u %s to %s",
+                         ns[i], ps_dtype_name(a.from), ps_dtype_name(a.to));
+            }
+}
+const struct kt_test kt_test_convert = { PS_OP_convert, check_convert, NULL };
 
 static int put(void *ud, uint64_t arg)
 {

@@ -34,6 +34,11 @@ enum kt_type kt_type_of(enum ps_dtype t)
     return t == PS_F32 ? KT_F32 : t == PS_F16 ? KT_F16 : KT_BF16;
 }
 
+float kt_rounded(enum ps_dtype t, float rel)
+{
+    return rel + (t == PS_F32 ? 0 : t == PS_F16 ? 0x1p-10f : 0x1p-7f);
+}
+
 struct kt_buf *kt_buf_new(struct kt *kt, size_t bytes, enum kt_role role, enum kt_type type,
                           float rel)
 {

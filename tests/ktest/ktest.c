@@ -16,6 +16,7 @@
 #define TESTS(X) \
     X(embed)     \
     X(layernorm) \
+    X(convert)   \
     X(linear) X(kv_round) X(attn_prompt) X(attn_decode) X(kv_compact) X(kv_replay) X(sample) X(call)
 #define X(op) extern const struct kt_test kt_test_##op;
 TESTS(X)

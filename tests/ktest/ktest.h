@@ -21,6 +21,8 @@ struct kt;
 
 enum kt_type { KT_F32, KT_F16, KT_BF16, KT_I32, KT_U8 }; /* integers and bytes: every bit counts */
 enum kt_type kt_type_of(enum ps_dtype t);
+/* `rel` (see kt_out) of what is rounded to t in the end: there the last bit may differ. */
+float kt_rounded(enum ps_dtype t, float rel);
 
 uint32_t kt_rnd(struct kt *kt);
 uint32_t kt_below(struct kt *kt, uint32_t n);        /* 0 .. n-1 */

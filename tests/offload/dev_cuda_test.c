@@ -66,13 +66,10 @@ static void only_the_end_waits_for_all(void **state)
 static void every_call_fails_in_turn(void **state)
 {
     static const char *const functions[] = {
-        "cudaDeviceGetAttribute",   "cudaMalloc",
-        "cudaHostRegister",         "cudaStreamCreateWithFlags",
-        "cudaMemsetAsync",          "cublasCreate",
-        "cublasSetStream",          "cublasSetWorkspace",
-        "cudaEventCreateWithFlags", "cudaEventRecord",
-        "cudaEventSynchronize",     "cudaStreamWaitEvent",
-        "cudaMemcpyAsync",          "launch"
+        "cudaDeviceGetAttribute",    "cudaMalloc",      "cudaHostRegister",
+        "cudaStreamCreateWithFlags", "cudaMemsetAsync", "cublasLtCreate",
+        "cudaEventCreateWithFlags",  "cudaEventRecord", "cudaEventSynchronize",
+        "cudaStreamWaitEvent",       "cudaMemcpyAsync", "launch"
     };
     enum { OUT_OF_MEMORY = 2 };
     struct ps_detail dt = { { 0 } };

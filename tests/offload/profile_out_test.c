@@ -127,7 +127,8 @@ static void this_machine(void **state)
     assert_true(p->host.mem > 1e8 && p->host.flops > 1e7 && p->host.n_linear == 2 &&
                 p->host.n_decode == 3 && p->host.n_prompt == 2);
     for (int op = 0; op < PS_OP__COUNT; op++)
-        if (op != PS_OP_linear && op != PS_OP_attn_decode && op != PS_OP_attn_prompt)
+        if (op != PS_OP_convert /* a GPU's */ && op != PS_OP_linear && op != PS_OP_attn_decode &&
+            op != PS_OP_attn_prompt)
             if (!(p->host.op[op] > 0)) fail_msg("%s was not measured", ps_op_name((enum ps_op) op));
     assert_true(p->disk_read.alone > 0 && p->disk_write.beside > 0 && p->n_disk_read == 3);
     assert_true(p->host.task_s > 0 && p->host.task_s < 0.1 && p->host.copy > 0);

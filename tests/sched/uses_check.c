@@ -123,9 +123,13 @@ static void of_embed(const struct task *t, const struct ps_embed *a)
 
 static void of_linear(const struct task *t, const struct ps_linear *a)
 {
+    const uint64_t each = ps_dtype_bytes(a->wtype);
     floats(t, a->x, a->m, a->ldx, a->k, READS);
+    touch(t, a->rounded_x, a->m, a->ldx * each, a->k * each, READS);
+    touch(t, a->bias_f32 ? a->bias : NULL, 1, 0, a->n * sizeof(float), READS);
     floats(t, a->residual, a->m, a->ldr, a->n, READS);
     floats(t, a->y, a->m, a->ldy, a->n, WRITES);
+    touch(t, a->rounded_y, a->m, a->ldy * each, a->n * each, WRITES);
 }
 
 static void of_round(const struct task *t, const struct ps_kv_round *a)
@@ -143,7 +147,8 @@ static void of_prompt(const struct task *t, const struct ps_attn_prompt *a)
         struct heads h = { a->kv_heads, a->d * ps_dtype_bytes(a->kv_type), s->cap, 0,
                            s->first + s->rows };
         floats(t, s->q, s->rows, a->ldq, a->q_heads * a->d, READS);
-        floats(t, s->o, s->rows, a->ldo, a->q_heads * a->d, WRITES);
+        const uint64_t each = ps_dtype_bytes(a->o_type);
+        touch(t, s->o, s->rows, a->ldo * each, a->q_heads * a->d * each, WRITES);
         slab(t, &(struct ps_slab) { .k = (void *) s->k, .v = (void *) s->v }, &h, READS);
         slab(t, &(struct ps_slab) { .score = s->score }, &h, WRITES);
     }
@@ -157,7 +162,7 @@ static void of_decode(const struct task *t, const struct ps_attn_decode *a)
         floats(t, r->q, 1, 0, a->q_heads * a->d, READS);
         floats(t, r->k, 1, 0, a->kv_heads * a->d, READS);
         floats(t, r->v, 1, 0, a->kv_heads * a->d, READS);
-        floats(t, r->o, 1, 0, a->q_heads * a->d, WRITES);
+        touch(t, r->o, 1, 0, a->q_heads * a->d * ps_dtype_bytes(a->o_type), WRITES);
         slab(t, &r->slab, &h, WRITES);
         touch(t, r->at, 1, 0, a->kv_heads * sizeof *r->at, WRITES);
         h = (struct heads) { a->kv_heads, h.entry, r->log_cap, r->log_at, 1 };
@@ -206,11 +211,18 @@ static void check(enum ps_op op, const void *args, const struct ps_use *uses, un
 {
     const struct task t = { op, uses, n_uses };
     const struct ps_layernorm *norm = args;
+    const struct ps_convert *convert = args;
     switch (op) {
     case PS_OP_embed: of_embed(&t, args); break;
     case PS_OP_layernorm:
         floats(&t, norm->x, norm->rows, norm->ldx, norm->cols, READS);
         floats(&t, norm->y, norm->rows, norm->ldy, norm->cols, WRITES);
+        touch(&t, norm->rounded, 1, 0, norm->rows * norm->cols * ps_dtype_bytes(norm->dtype),
+              WRITES);
+        break;
+    case PS_OP_convert:
+        touch(&t, convert->x, 1, 0, convert->n * ps_dtype_bytes(convert->from), READS);
+        touch(&t, convert->y, 1, 0, convert->n * ps_dtype_bytes(convert->to), WRITES);
         break;
     case PS_OP_linear: of_linear(&t, args); break;
     case PS_OP_kv_round: of_round(&t, args); break;

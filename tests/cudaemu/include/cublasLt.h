@@ -6,9 +6,18 @@
 #include "cublas_v2.h"
 
 typedef struct cudaemu_lt *cublasLtHandle_t;
-typedef struct cudaemu_lt_desc *cublasLtMatmulDesc_t;
-typedef struct cudaemu_lt_layout *cublasLtMatrixLayout_t;
-typedef struct cudaemu_lt_pref *cublasLtMatmulPreference_t;
+typedef struct {
+    uint64_t data[32];
+} cublasLtMatmulDescOpaque_t;
+typedef struct {
+    uint64_t data[8];
+} cublasLtMatrixLayoutOpaque_t;
+typedef struct {
+    uint64_t data[8];
+} cublasLtMatmulPreferenceOpaque_t;
+typedef cublasLtMatmulDescOpaque_t *cublasLtMatmulDesc_t;
+typedef cublasLtMatrixLayoutOpaque_t *cublasLtMatrixLayout_t;
+typedef cublasLtMatmulPreferenceOpaque_t *cublasLtMatmulPreference_t;
 typedef struct {
     uint64_t data[8];
 } cublasLtMatmulAlgo_t;
@@ -46,17 +55,14 @@ extern "C" {
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *h);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t h);
 size_t cublasLtGetVersion(void);
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
-                                        cudaDataType scale);
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d);
+cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t d, cublasComputeType_t compute,
+                                      cudaDataType scale);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
                                               cublasLtMatmulDescAttributes_t a, const void *v,
                                               size_t size);
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type,
-                                          uint64_t rows, uint64_t cols, int64_t ld);
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l);
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p);
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p);
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t l, cudaDataType type, uint64_t rows,
+                                        uint64_t cols, int64_t ld);
+cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t p);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
                                                     cublasLtMatmulPreferenceAttributes_t a,
                                                     const void *v, size_t size);

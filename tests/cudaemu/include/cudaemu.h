@@ -67,6 +67,7 @@ void cudaemu_fail(const char *function, unsigned nth, int error);
 /* The nth piece of work that runs from now fails; whoever asks next is told. Always sticky. */
 void cudaemu_fault(unsigned nth, int error);
 
+void cudaemu_lt_refuse(bool refuse); /* cuBLASLt has no algorithm for anything from now on */
 unsigned cudaemu_calls(const char *function); /* so far; NULL: all */
 unsigned cudaemu_device_syncs(
     void); /* calls that wait for the whole device: cudaDeviceSynchronize, cudaFree, cudaFreeHost, cudaMemcpy... */
