@@ -62,7 +62,7 @@ EXPLAINED = {
 }
 # What CI tries, quick ones: of each the first that fits.
 SAMPLE = ["event:dev_cuda.c:order#", "event:dev_cuda.c:issue_main#", "pin:dev_cuda.c:pin_found#", "barrier:kv.cu:kv_compact#",
-          "barrier:select.cuh:ps_rank#", "use:pass.c:step_linear#.*t->in"]
+          "barrier:select.cuh:ps_rank#", "use:pass.c:step_linear#.*in.buf"]
 
 
 class Mutant:

@@ -31,8 +31,18 @@ uint64_t ps_new_row_bytes(const struct ps_shape *s, const struct ps_plan_detail 
     return PS_ROUND_UP(head * s->kv_heads, 16);
 }
 
+uint64_t ps_biases_before(const struct ps_shape *s, const struct ps_steps *layer, unsigned i)
+{
+    uint64_t n = 0;
+    for (const struct ps_step *t = layer->s; t < layer->s + i; t++)
+        if (t->op == PS_STEP_LINEAR && t->b && !ps_actv_rounds(t->out))
+            n += PS_ROUND_UP(ps_actv_width(s, t->out), LINE / sizeof(float));
+    return n;
+}
+
 struct cut {
     struct ps_arena *host, *gpu, *near; /* near: where COMPUTE works */
+    const struct ps_packed *m;
     const struct ps_shape *s;
     const struct ps_plan *p;
     const struct ps_plan_detail *d;
@@ -204,12 +214,20 @@ static void take_gpu(struct cut *c, struct ps_layout *l)
     l->gpu_kv = take(c, c->gpu, "KV slabs", slabs_in(c, PS_TIER_GPU), extent, PAGE);
     l->gpu_resident =
         take(c, c->gpu, "weights that stay", c->p->weight_bytes[PS_TIER_GPU], 1, PAGE);
+    if (!ps_rows_rounded(d, c->m->dtype, c->p->chunk_rows)) return;
+    struct ps_steps embed, layer, head;
+    ps_model_steps(c->s, &embed, &layer, &head);
+    l->biases =
+        take(c, c->gpu, "biases in f32", c->s->layers * ps_biases_before(c->s, &layer, layer.n),
+             sizeof *l->biases, LINE);
 }
 
 int ps_layout_host(struct ps_arena *host, const struct ps_packed *m, const struct ps_plan *p,
                    unsigned threads, struct ps_layout *l, struct ps_detail *dt)
 {
-    struct cut c = { .host = host, .near = host, .s = &m->shape, .p = p, .d = p->detail, .dt = dt };
+    struct cut c = {
+        .host = host, .near = host, .m = m, .s = &m->shape, .p = p, .d = p->detail, .dt = dt
+    };
     take_host(&c, l);
     if (!p->detail->gpu) take_activations(&c, l);
     take_rest(&c, threads, l);
@@ -219,7 +237,9 @@ int ps_layout_host(struct ps_arena *host, const struct ps_packed *m, const struc
 int ps_layout_gpu(struct ps_arena *gpu, const struct ps_packed *m, const struct ps_plan *p,
                   struct ps_layout *l, struct ps_detail *dt)
 {
-    struct cut c = { .gpu = gpu, .near = gpu, .s = &m->shape, .p = p, .d = p->detail, .dt = dt };
+    struct cut c = {
+        .gpu = gpu, .near = gpu, .m = m, .s = &m->shape, .p = p, .d = p->detail, .dt = dt
+    };
     take_gpu(&c, l);
     take_activations(&c, l);
     return c.err;

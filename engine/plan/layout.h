@@ -42,6 +42,19 @@ struct ps_plan_detail {
     char *table, *gpu_table; /* the memory items, one a line */
 };
 
+/* Beside a GPU: whether so many rows are more than its own linear is for (PS_LINEAR_OWN_ROWS), so that what linears read is kept rounded to the
+ * weights' type. Not with KV in f32, which is for checking. */
+static inline bool ps_rows_rounded(const struct ps_plan_detail *d, enum ps_dtype weights,
+                                   uint32_t rows)
+{
+    return d->gpu && ps_linear_rounds(rows, weights) && d->kv_type != PS_F32;
+}
+/* Activations that nothing but linears reads: then they are kept in no other form. */
+static inline bool ps_actv_rounds(enum ps_actv a)
+{
+    return a == PS_A_H || a == PS_A_F || a == PS_A_O;
+}
+
 /* Whether COMPUTE does the decode attention over this slab (where there is no GPU: all). */
 static inline bool ps_slab_near(const struct ps_plan_detail *d, size_t slab)
 {
@@ -81,11 +94,13 @@ struct ps_layout {
         *far_o;             /* [passes][slots][width]: of decode rows with attention on the host */
     uint8_t *log_k, *log_v; /* [slabs on disk][slots][Hkv][log_steps][d] */
     int32_t *log_index;     /* [slabs on disk][slots][Hkv][log_steps] */
-    float *hidden, *gpu_hidden;        /* micro-batches of that tier, in order: [mb_rows][hidden] */
-    float *hidden_ring;                /* [hidden_ring][mb_rows][hidden] */
-    float *gpu_hidden_ring;            /* [gpu_hidden_ring][mb_rows][hidden] */
-    float *act[PS_A__COUNT];           /* scratch of chunk_rows rows; X and LOGITS are elsewhere */
-    float *o2;                         /* O of a second pass */
+    float *hidden, *gpu_hidden; /* micro-batches of that tier, in order: [mb_rows][hidden] */
+    float *hidden_ring;         /* [hidden_ring][mb_rows][hidden] */
+    float *gpu_hidden_ring;     /* [gpu_hidden_ring][mb_rows][hidden] */
+    float *act[PS_A__COUNT];    /* scratch of chunk_rows rows; X and LOGITS are elsewhere */
+    float *o2;                  /* O of a second pass */
+    float *
+        biases; /* [layers][ps_biases_before(all steps)]: in f32, for linears of many rows; NULL: there are none */
     float *gather;                     /* [head_rows][hidden]: the head's X */
     float *logits;                     /* [head_rows][vocab] */
     uint8_t *prompt_k, *prompt_v;      /* [Hkv * d * mb_prompt] */
@@ -109,6 +124,9 @@ struct ps_layout {
 
 /* A new KV entry of one decode row, as it comes from the GPU: K [Hkv][d], V likewise, then where they went in the slab, int32 [Hkv]. */
 uint64_t ps_new_row_bytes(const struct ps_shape *s, const struct ps_plan_detail *d);
+
+/* Floats of a layer's biases in f32 before that of step `i` of n (i == n: of all): those of linears whose result stays f32. */
+uint64_t ps_biases_before(const struct ps_shape *s, const struct ps_steps *layer, unsigned i);
 
 uint64_t ps_kv_extent_half(const struct ps_shape *s,
                            const struct ps_plan_detail *d); /* K of a pool, 4 KiB multiple */

@@ -47,10 +47,6 @@ size_t ps_candidate_scratch(const struct ps_plan_req *req, const struct ps_plan 
 static size_t guess(enum ps_op op, const void *args)
 {
     switch (op) {
-    case PS_OP_linear: { /* x in the weights' type, for the library */
-        const struct ps_linear *a = args;
-        return (size_t) a->m * a->k * ps_dtype_bytes(a->wtype);
-    }
     case PS_OP_attn_prompt: { /* maximum and sum */
         const struct ps_attn_prompt *a = args;
         return (size_t) a->n_seqs * a->longest * a->q_heads * 2 * sizeof(float);
@@ -78,14 +74,10 @@ size_t ps_candidate_gpu_scratch(const struct ps_plan_req *req, const struct ps_p
 {
     const struct ps_shape *s = &req->model->shape;
     const struct ps_plan_detail *d = p->detail;
-    const uint32_t rows = p->chunk_rows, wide = widest(s),
+    const uint32_t rows = p->chunk_rows,
                    longest = req->job.longest_total ? req->job.longest_total : 1,
                    decode = rows < p->slots ? rows : p->slots;
     size_t need = 0;
-    NEED(on_gpu, linear, .m = rows, .n = wide, .k = wide, .ldx = wide, .ldy = wide,
-         .wtype = req->model->dtype);
-    NEED(on_gpu, linear, .m = d->head_rows, .n = s->vocab, .k = s->embed, .ldx = s->embed,
-         .ldy = s->vocab, .wtype = req->model->dtype);
     /* As many rows in all as go through a layer together, of prompts however long. */
     NEED(on_gpu, attn_prompt, .n_seqs = (rows + longest - 1) / longest, .q_heads = s->q_heads,
          .kv_heads = s->kv_heads, .d = s->head_dim, .longest = longest, .kv_type = d->kv_type);

@@ -38,7 +38,8 @@ struct att {
     struct ps_ctl *ctl;
     struct ps_buf *ctl_buf;
     const float *q, *k, *v;
-    float *o;
+    uint8_t *o;
+    enum ps_dtype o_type;
     uint32_t wide, kv_wide; /* elements of a row of q and o, of k and v */
     float scale;
 };
@@ -53,12 +54,14 @@ static struct ps_use in(struct att *a, enum ps_actv x)
 }
 static struct ps_buf *out(struct att *a) { return ps_pass_buf(a->s, a->p, PS_A_O); }
 
+static size_t o_bytes(const struct att *a) { return a->wide * ps_dtype_bytes(a->o_type); }
+
 /* ---- decode rows */
 
 /* One row's operands but for q, k, v and o, which begin at row `at` of `io`. */
 struct io {
     const float *q, *k, *v;
-    float *o;
+    void *o;
 };
 static struct ps_decode_row decode_row(struct att *a, uint32_t index, uint32_t i,
                                        const struct io *io, size_t at)
@@ -70,7 +73,7 @@ static struct ps_decode_row decode_row(struct att *a, uint32_t index, uint32_t i
     struct ps_decode_row r = { .q = io->q + at * a->wide,
                                .k = io->k + at * a->kv_wide,
                                .v = io->v + at * a->kv_wide,
-                               .o = io->o + at * a->wide,
+                               .o = (uint8_t *) io->o + at * o_bytes(a),
                                .slab = ps_slab_of(s, t, kv->p, h->pos, h->score),
                                .keep = t->keep,
                                .len = t->len,
@@ -94,7 +97,8 @@ static struct ps_attn_decode decode_args(struct att *a, uint32_t from, uint32_t 
                                    .kv_heads = s->shape->kv_heads,
                                    .d = s->shape->head_dim,
                                    .scale = a->scale,
-                                   .kv_type = s->d->kv_type };
+                                   .kv_type = s->d->kv_type,
+                                   .o_type = a->o_type };
     for (uint32_t i = 0; i < n; i++) {
         struct ps_decode_row *r = &a->ctl->decode[i];
         *r = decode_row(a, b->decode[from + i], i, io, at + i);
@@ -232,7 +236,8 @@ static int prompts(struct att *a, uint32_t from, uint32_t to)
                                    .ldq = a->wide,
                                    .ldo = a->wide,
                                    .scale = a->scale,
-                                   .kv_type = s->d->kv_type };
+                                   .kv_type = s->d->kv_type,
+                                   .o_type = a->o_type };
     struct ps_kv_compact done = { .seqs = a->ctl->compact,
                                   .kv_heads = heads,
                                   .d = s->shape->head_dim,
@@ -248,7 +253,7 @@ static int prompts(struct att *a, uint32_t from, uint32_t to)
         int r = round_rows(a, &at, total, first, n, row);
         if (r < 0) return r;
         a->ctl->prompt[args.n_seqs++] = (struct ps_prompt_seq) { .q = a->q + row * a->wide,
-                                                                 .o = a->o + row * a->wide,
+                                                                 .o = a->o + row * o_bytes(a),
                                                                  .k = at.k,
                                                                  .v = at.v,
                                                                  .score = at.score,
@@ -277,7 +282,8 @@ int ps_attention(struct ps_sched *s, const struct ps_pass *p)
                      .q = s->l.act[PS_A_Q],
                      .k = s->l.act[PS_A_K],
                      .v = s->l.act[PS_A_V],
-                     .o = ps_pass_act(s, p, PS_A_O),
+                     .o = (uint8_t *) ps_pass_act(s, p, PS_A_O),
+                     .o_type = ps_pass_type(s, p, PS_A_O),
                      .wide = s->shape->q_heads * s->shape->head_dim,
                      .kv_wide = s->shape->kv_heads * s->shape->head_dim,
                      .scale = 1.0f / sqrtf((float) s->shape->head_dim) };

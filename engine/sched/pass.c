@@ -18,6 +18,11 @@ struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_
     return a == PS_A_O && p->twin ? &s->o2 : &s->act[a];
 }
 
+enum ps_dtype ps_pass_type(const struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
+{
+    return p->rounds && ps_actv_rounds(a) && !(a == PS_A_O && p->o_f32) ? s->m->dtype : PS_F32;
+}
+
 /* A vector of a group (norm, bias); p NULL when the step has none. */
 static struct vector {
     const uint8_t *p;
@@ -40,45 +45,113 @@ static int run_part(struct ps_sched *s, enum ps_op op, const void *args, const s
     return ps_dev_run(s->dev, PS_Q_COMPUTE, op, args, uses, part->chunks + n_more);
 }
 
-static int step_norm(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p,
+/* Whether H may hold a rounded copy while step i of the list runs, and after it: it has the room, and nothing that a later step reads. */
+static bool h_is_free(const struct ps_sched *s, const struct ps_steps *list, unsigned i)
+{
+    if (ps_actv_width(s->shape, list->s[i].in) > 2 * ps_actv_width(s->shape, PS_A_H)) return false;
+    for (; i < list->n; i++) {
+        if (list->s[i].in == PS_A_H) return false;
+        if (list->s[i].out == PS_A_H) return true;
+    }
+    return true;
+}
+
+/* What a linear reads next, and only linears read, is rounded; X, which stays f32, once more into H. */
+static int step_norm(struct ps_sched *s, const struct ps_steps *list, unsigned i, struct ps_pass *p,
                      uint32_t group)
 {
+    const struct ps_step *t = &list->s[i];
+    const bool rounded = ps_pass_type(s, p, t->out) != PS_F32,
+               copy = p->rounds && !rounded && i + 1 < list->n && t[1].op == PS_STEP_LINEAR &&
+                      t[1].in == t->out && h_is_free(s, list, i + 1);
+    float *y = ps_pass_act(s, p, t->out);
     struct vector w = vector(s, group, t->w), b = vector(s, group, t->b);
     uint32_t cols = ps_actv_width(s->shape, t->in);
-    struct ps_layernorm args = { .y = ps_pass_act(s, p, t->out),
+    struct ps_layernorm args = { .y = rounded ? NULL : y,
                                  .x = ps_pass_act(s, p, t->in),
                                  .w = w.p,
                                  .b = b.p,
+                                 .rounded = rounded ? y
+                                            : copy  ? s->l.act[PS_A_H]
+                                                    : NULL,
                                  .rows = p->rows,
                                  .cols = cols,
                                  .ldx = cols,
                                  .ldy = cols,
                                  .eps = s->shape->eps,
                                  .dtype = s->m->dtype };
-    struct ps_use uses[4] = { { w.buf, false },
+    struct ps_use uses[5] = { { w.buf, false },
                               { b.buf, false },
                               { ps_pass_buf(s, p, t->in), false },
-                              { ps_pass_buf(s, p, t->out), true } };
-    return ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_layernorm, &args, uses, 4);
+                              { ps_pass_buf(s, p, t->out), true },
+                              { copy ? &s->act[PS_A_H] : NULL, true } };
+    if (copy) p->copied = t->out;
+    return ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_layernorm, &args, uses, 5);
+}
+
+/* What a linear reads: as it is kept, or, of a pass that rounds, H's copy of it, which is made if it is not there. */
+struct input {
+    const float *x;
+    const void *rounded;
+    struct ps_buf *buf;
+};
+static int input(struct ps_sched *s, const struct ps_steps *list, unsigned i, struct ps_pass *p,
+                 struct input *ret)
+{
+    const enum ps_actv in = list->s[i].in;
+    const float *x = ps_pass_act(s, p, in);
+    const bool rounded = ps_pass_type(s, p, in) != PS_F32;
+    *ret = (struct input) { rounded ? NULL : x, rounded ? x : NULL, ps_pass_buf(s, p, in) };
+    if (!p->rounds || rounded || !h_is_free(s, list, i)) return 0;
+    const struct ps_convert args = { .y = s->l.act[PS_A_H],
+                                     .x = x,
+                                     .n = (uint64_t) p->rows * ps_actv_width(s->shape, in),
+                                     .to = s->m->dtype,
+                                     .from = PS_F32 };
+    int r =
+        p->copied == in
+            ? 0
+            : ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_convert, &args,
+                         (struct ps_use[]) { { ret->buf, false }, { &s->act[PS_A_H], true } }, 2);
+    *ret = (struct input) { NULL, args.y, &s->act[PS_A_H] };
+    p->copied = in;
+    return r;
+}
+
+/* The bias of step i: beside rounded inputs the library wants that of an f32 result in f32. */
+static struct vector bias_of(struct ps_sched *s, const struct ps_step *t, unsigned i,
+                             const struct ps_pass *p, uint32_t group, bool wide)
+{
+    struct vector v = vector(s, group, t->b);
+    if (v.p && wide) v.p = (const uint8_t *) ps_weights_bias(s, p->layer, i, &v.buf);
+    return v;
 }
 
 /* One task per chunk of the matrix, or piece of several: the first can start while the last is still on its way. */
-static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p,
-                       uint32_t group)
+static int step_linear(struct ps_sched *s, const struct ps_steps *list, unsigned i,
+                       struct ps_pass *p, uint32_t group)
 {
+    const struct ps_step *t = &list->s[i];
     const struct ps_packed_tensor *w = ps_weights_tensor(s, group, t->w);
-    struct vector bias = vector(s, group, t->b);
+    const enum ps_dtype type = ps_pass_type(s, p, t->out);
+    const bool wide = p->rounds && type == PS_F32;
+    struct vector bias = bias_of(s, t, i, p, group, wide);
+    const size_t bias_bytes = ps_dtype_bytes(wide ? PS_F32 : w->dtype);
     const float *res = ps_pass_act(s, p, t->residual);
-    float *out = ps_pass_act(s, p, t->out);
+    uint8_t *out = (uint8_t *) ps_pass_act(s, p, t->out);
     uint32_t ldy = ps_actv_width(s->shape, t->out);
     struct ps_part part;
-    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks; c += part.chunks) {
+    struct input in;
+    int r = input(s, list, i, p, &in);
+    for (uint32_t c = w->first_chunk; c < w->first_chunk + w->n_chunks && !r; c += part.chunks) {
         part = ps_weights_part(s, w, c);
-        struct ps_linear args = { .y = out + part.row0,
-                                  .x = ps_pass_act(s, p, t->in),
+        uint8_t *y = out + part.row0 * ps_dtype_bytes(type);
+        struct ps_linear args = { .y = type == PS_F32 ? (float *) (void *) y : NULL,
+                                  .rounded_y = type == PS_F32 ? NULL : y,
+                                  .x = in.x,
+                                  .rounded_x = in.rounded,
                                   .w = part.p,
-                                  .bias =
-                                      bias.p ? bias.p + part.row0 * ps_dtype_bytes(w->dtype) : NULL,
+                                  .bias = bias.p ? bias.p + part.row0 * bias_bytes : NULL,
                                   .residual = res ? res + part.row0 : NULL,
                                   .m = p->rows,
                                   .n = part.rows,
@@ -88,16 +161,16 @@ static int step_linear(struct ps_sched *s, const struct ps_step *t, const struct
                                   .ldr = ldy,
                                   .wtype = w->dtype,
                                   .act = t->act,
+                                  .bias_f32 = wide,
                                   .exact = s->d->kv_type == PS_F32, /* for checking */
                                   .odd = t->out == PS_A_K || t->out == PS_A_V };
         struct ps_use uses[4] = { { bias.buf, false },
-                                  { ps_pass_buf(s, p, t->in), false },
+                                  { in.buf, false },
                                   { ps_pass_buf(s, p, t->residual), false },
                                   { ps_pass_buf(s, p, t->out), true } };
-        int r = run_part(s, PS_OP_linear, &args, &part, uses, 4);
-        if (r < 0) return r;
+        r = run_part(s, PS_OP_linear, &args, &part, uses, 4);
     }
-    return 0;
+    return r;
 }
 
 static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct ps_pass *p)
@@ -127,7 +200,7 @@ static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct 
 
 /* Steps [from, to). */
 static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from, unsigned to,
-                 const struct ps_pass *p, uint32_t group)
+                 struct ps_pass *p, uint32_t group)
 {
     const struct ps_mb *b = &s->mb[p->mb];
     int r = 0;
@@ -135,11 +208,12 @@ static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from,
     s->dev->counted = list == &s->layer && b->n_decode == b->n_rows;
     for (unsigned i = from; i < to && !r; i++) {
         const struct ps_step *t = &list->s[i];
+        if (t->out == p->copied || t->out == PS_A_H) p->copied = PS_A_NONE;
         switch (t->op) {
         case PS_STEP_TOKENS:
         case PS_STEP_POSITIONS: r = step_embed(s, t, p); break;
-        case PS_STEP_NORM: r = step_norm(s, t, p, group); break;
-        case PS_STEP_LINEAR: r = step_linear(s, t, p, group); break;
+        case PS_STEP_NORM: r = step_norm(s, list, i, p, group); break;
+        case PS_STEP_LINEAR: r = step_linear(s, list, i, p, group); break;
         case PS_STEP_ATTENTION: r = ps_attention(s, p); break;
         }
     }
@@ -147,9 +221,18 @@ static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from,
     return r;
 }
 
-int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
+/* Before a list's first step. */
+static void begin(struct ps_sched *s, struct ps_pass *p, bool far)
+{
+    p->rounds = s->dev->rounds[s->m->dtype] && ps_rows_rounded(s->d, s->m->dtype, p->rows);
+    p->o_f32 = far;
+    p->copied = PS_A_NONE;
+}
+
+int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, struct ps_pass *p,
                   uint32_t group)
 {
+    begin(s, p, false);
     return steps(s, list, 0, list->n, p, group);
 }
 
@@ -165,9 +248,10 @@ static unsigned first_half(const struct ps_sched *s)
 
 int ps_pass_finish(struct ps_sched *s)
 {
-    const struct ps_pass p = s->waiting;
+    struct ps_pass p = s->waiting;
     if (!s->waits) return 0;
     s->waits = false;
+    p.copied = PS_A_NONE; /* H has been another pass's since */
     int r = steps(s, &s->layer, first_half(s), s->layer.n, &p, p.layer + 1);
     if (!r && p.last) r = ps_hidden_release(s, &p);
     if (p.ends) ps_weights_end(s, p.layer + 1);
@@ -182,11 +266,10 @@ void ps_pass_layer_end(struct ps_sched *s, uint32_t layer)
         ps_weights_end(s, layer + 1);
 }
 
-/* Whether these rows' attention leaves COMPUTE with nothing to do unless it turns to another micro-batch. */
-static bool will_wait(struct ps_sched *s, const struct ps_pass *p)
+/* Whether the host has some of these rows' attention, beside a GPU. */
+static bool goes_far(struct ps_sched *s, const struct ps_pass *p)
 {
-    return s->d->passes > 1 && !s->how.barrier && ps_kv_home(s, p->layer, p->mb)->on_host &&
-           p->row0 < s->mb[p->mb].n_decode;
+    return s->d->gpu && ps_kv_home(s, p->layer, p->mb)->on_host && p->row0 < s->mb[p->mb].n_decode;
 }
 
 /* While attention of one pass runs on the host, COMPUTE has other rows of the micro-batch, then the first half of the next that will
@@ -194,7 +277,9 @@ static bool will_wait(struct ps_sched *s, const struct ps_pass *p)
 static int run_rows(struct ps_sched *s, struct ps_pass *p)
 {
     const unsigned half = first_half(s);
-    const bool wait = will_wait(s, p);
+    const bool far = goes_far(s, p), wait = far && s->d->passes > 1 &&
+                                            !s->how.barrier; /* else COMPUTE has nothing to do */
+    begin(s, p, far);
     if (wait)
         p->twin = (unsigned) (s->wait_pass++ % 2);
     else

@@ -58,11 +58,12 @@ struct ps_weights {
     struct ps_ring near;     /* what does not stay where COMPUTE works */
     struct ps_ring stage;    /* beside a GPU: what must be brought into pinned memory first */
     struct ps_buf file;
-    int32_t *by_role;               /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
-    bool *verified;                 /* [n_chunks] */
-    uint32_t group;                 /* begun last; UINT32_MAX = none yet */
-    uint64_t begun_end;             /* position in `near` after its chunks */
-    uint64_t stage_used;            /* position in `stage` of what all uses were submitted of */
+    struct ps_buf *biases; /* [layers]: in f32 (l.biases); written when the layer first passes by */
+    int32_t *by_role;      /* [layers + 1][PS_W__COUNT] tensor index, -1 = none */
+    bool *verified;        /* [n_chunks] */
+    uint32_t group;        /* begun last; UINT32_MAX = none yet */
+    uint64_t begun_end;    /* position in `near` after its chunks */
+    uint64_t stage_used;   /* position in `stage` of what all uses were submitted of */
     uint64_t near_last, stage_last; /* positions in the rings at which the job ends */
 };
 
@@ -103,9 +104,12 @@ struct ps_pass {
     float *score;
     int32_t *ids, *ids_pos;
     struct ps_buf *ids_buf;
-    unsigned twin; /* which O, and which place for attention on the host */
-    bool last;     /* nothing else of the micro-batch is open: its hidden state can go */
-    bool ends;     /* no micro-batch after this one: the group's weights are not needed any more */
+    unsigned twin;       /* which O, and which place for attention on the host */
+    bool rounds;         /* ps_rows_rounded, and the device wants it */
+    bool o_f32;          /* O is not rounded all the same: some of it comes from the host */
+    enum ps_actv copied; /* of what H holds a rounded copy; PS_A_NONE: it holds itself */
+    bool last;           /* nothing else of the micro-batch is open: its hidden state can go */
+    bool ends; /* no micro-batch after this one: the group's weights are not needed any more */
 };
 
 /* What is counted of sweeps that are left out (skip.c). */
@@ -193,6 +197,10 @@ int ps_slots_more(struct ps_sched *s, bool *ret) ps_must_check;
 /* All of a sweep's passes were submitted: lengths and positions move on. */
 void ps_slots_advance(struct ps_sched *s, uint32_t k);
 
+/* The bias of step i of a layer in f32, on the GPU; *ret_buf is its buffer. */
+const float *ps_weights_bias(struct ps_sched *s, uint32_t layer, unsigned i,
+                             struct ps_buf **ret_buf);
+
 /* pass.c */
 int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k) ps_must_check;
 /* The layer's last micro-batch was submitted: its weights are let go as soon as may be. */
@@ -201,9 +209,11 @@ void ps_pass_layer_end(struct ps_sched *s, uint32_t layer);
 int ps_pass_barrier(struct ps_sched *s) ps_must_check;
 /* The rest of a pass that waits for attention on the host. */
 int ps_pass_finish(struct ps_sched *s) ps_must_check;
-int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, const struct ps_pass *p,
+int ps_pass_steps(struct ps_sched *s, const struct ps_steps *list, struct ps_pass *p,
                   uint32_t group) ps_must_check;
 float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a);
+/* The type that it is kept in, at the same place. */
+enum ps_dtype ps_pass_type(const struct ps_sched *s, const struct ps_pass *p, enum ps_actv a);
 struct ps_buf *ps_pass_buf(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a);
 
 /* attention.c */

@@ -62,10 +62,11 @@ int ps_weights_init(struct ps_sched *s)
     w->resident = ps_calloc(n, sizeof *w->resident);
     w->by_role = ps_calloc((size_t) groups * PS_W__COUNT, sizeof *w->by_role);
     w->verified = ps_calloc(n, sizeof *w->verified);
+    w->biases = ps_calloc(s->shape->layers, sizeof *w->biases);
     int r = s->d->gpu ? ps_ring_init(&w->near, s->m, s->l.gpu_ring, PS_GPU, s->d->gpu_ring_bytes)
                       : ps_ring_init(&w->near, s->m, s->l.ring, PS_HOST, s->d->ring_bytes);
     if (!r) r = ps_ring_init(&w->stage, s->m, s->l.ring, PS_HOST, s->d->ring_bytes);
-    if (r < 0 || !w->resident || !w->by_role || !w->verified)
+    if (r < 0 || !w->resident || !w->by_role || !w->verified || !w->biases)
         return ps_fail(s->dt, -ENOMEM, "weights: out of memory");
     w->group = UINT32_MAX;
     w->near_last = w->stage_last = UINT64_MAX;
@@ -86,6 +87,7 @@ void ps_weights_done(struct ps_sched *s)
     free(w->resident);
     free(w->by_role);
     free(w->verified);
+    free(w->biases);
 }
 
 static struct ps_buf *chunk_place(struct ps_sched *s, uint32_t c)
@@ -201,6 +203,43 @@ static int ahead(struct ps_sched *s, struct ps_ring *g, int (*next)(struct ps_sc
     return 0;
 }
 
+/* A layer's biases in f32, when it passes by for the first time. */
+static int widen_biases(struct ps_sched *s, uint32_t layer)
+{
+    struct ps_buf *to = &s->w.biases[layer];
+    const uint64_t all = ps_biases_before(s->shape, &s->layer, s->layer.n);
+    int r = 0;
+    if (!s->l.biases || !s->dev->rounds[s->m->dtype] || to->p) return 0;
+    *to = (struct ps_buf) { .where = PS_GPU,
+                            .p = s->l.biases + layer * all,
+                            .len_bytes = all * sizeof *s->l.biases };
+    s->dev->tag = (layer + 1) << 16;
+    for (unsigned i = 0; i < s->layer.n && !r; i++) {
+        if (ps_biases_before(s->shape, &s->layer, i + 1) ==
+            ps_biases_before(s->shape, &s->layer, i))
+            continue;
+        const struct ps_packed_tensor *t = ps_weights_tensor(s, layer + 1, s->layer.s[i].b);
+        const struct ps_part from = ps_weights_part(s, t, t->first_chunk);
+        const struct ps_convert args = {
+            .y = (float *) to->p + ps_biases_before(s->shape, &s->layer, i),
+            .x = from.p,
+            .n = t->t.cols,
+            .to = PS_F32,
+            .from = t->dtype,
+        };
+        r = ps_dev_run(s->dev, PS_Q_COMPUTE, PS_OP_convert, &args,
+                       (struct ps_use[]) { from.uses[0], { to, true } }, 2);
+    }
+    return r;
+}
+
+const float *ps_weights_bias(struct ps_sched *s, uint32_t layer, unsigned i,
+                             struct ps_buf **ret_buf)
+{
+    *ret_buf = &s->w.biases[layer];
+    return (float *) s->w.biases[layer].p + ps_biases_before(s->shape, &s->layer, i);
+}
+
 int ps_weights_begin(struct ps_sched *s, uint32_t group)
 {
     struct ps_weights *w = &s->w;
@@ -208,7 +247,7 @@ int ps_weights_begin(struct ps_sched *s, uint32_t group)
     w->group = group;
     int r = ahead(s, &w->near, near_next, w->begun_end, w->begun_end, UINT64_MAX);
     assert(r < 0 || w->near.put_pos >= w->begun_end); /* the plan's ring holds what is in use */
-    return r;
+    return r < 0 || group == 0 ? r : widen_biases(s, group - 1);
 }
 
 /* The group after the one that was begun, as far as there is room: staged chunk by chunk. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler's order comes from the buffers that its tasks name, and from nothing else. */
+#include "engine/base/ps_cpu.h"
 #include "engine/plan/layout.h"
 #include "late_dev.h"
 #include "ps_cmocka.h"
@@ -109,6 +110,59 @@ static void any_order_gives_the_same_bits_wide_gpu(void **state)
     orders(sj_open_wide, true, 10);
 }
 
+/* More rows in a pass than a GPU's own linear is for: what linears read is rounded, in one batch shape the same for whatever placement. By the
+ * reference's kernels, which alone have rounded results here. */
+static void many_rows(void (*open)(struct sj *), uint32_t slots, uint32_t prefill, unsigned seeds)
+{
+    static struct sj want, got;
+    struct ps_detail dt = { "" };
+    static const struct ps_schedule serial = { .no_overlap = true };
+    late_gpu = late_rounds = true;
+    ps_cpu_set_mask(0);
+    open(&want);
+    want.device = late_dev_open;
+    for (unsigned i = 0; i <= seeds; i++) { /* the first: one task after the other, on the GPU */
+        struct ps_plan_req q = sj_req(&want, "h2o");
+        unsigned seed = late_seed = i + PS_OP__COUNT;
+        random_req(&q, &seed);
+        if (i == 0) {
+            q.weights = q.kv = q.hidden = (struct ps_shares) { { 100, 0, 0 } };
+            q.attention = PS_ATTENTION_GPU;
+        }
+        q.pin_max = 0; /* it was for another batch */
+        q.gpu_batch_size = slots;
+        q.num_gpu_batches = (SJ_SEQS + slots - 1) / slots;
+        q.prefill_tokens = prefill;
+        q.rates.gpu_gemm = 1e6; /* so slow that all rows go at once */
+        if (i == 0) {
+            want.schedule = &serial;
+            uses_check_reset();
+            assert_ok_dt(sj_run(&want, &q, NULL, &dt), &dt);
+        }
+        got = want;
+        if (i) got.schedule = random_schedule(&seed);
+        if (got.schedule && got.schedule->no_continuous) got.schedule = NULL; /* other rows */
+        late_rounds = i > 0; /* the first time it shows that something was rounded */
+        uses_check_reset();
+        assert_ok_dt(sj_run(&got, &q, NULL, &dt), &dt);
+        if (sj_same(&want, &got) != late_rounds)
+            fail_msg("seed %u: %s bits", late_seed, i ? "other" : "the same");
+    }
+    sj_close(&want);
+    late_rounds = false;
+    ps_cpu_set_mask(UINT32_MAX);
+}
+
+static void any_order_gives_the_same_bits_many_rows(void **state)
+{
+    many_rows(pre_norm, SJ_SEQS, 300, 10);
+    many_rows(pre_norm, (SJ_SEQS + 1) / 2, 600, 10);
+}
+static void any_order_gives_the_same_bits_many_rows_post_norm(void **state)
+{
+    many_rows(post_norm, SJ_SEQS, 300, 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +171,8 @@ int main(void)
         cmocka_unit_test(any_order_gives_the_same_bits_gpu),
         cmocka_unit_test(any_order_gives_the_same_bits_post_norm_gpu),
         cmocka_unit_test(any_order_gives_the_same_bits_wide_gpu),
+        cmocka_unit_test(any_order_gives_the_same_bits_many_rows),
+        cmocka_unit_test(any_order_gives_the_same_bits_many_rows_post_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

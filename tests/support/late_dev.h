@@ -9,6 +9,7 @@
 extern unsigned late_seed; /* of the devices opened next */
 extern bool
     late_gpu; /* COMPUTE says that it works on a GPU: memory of the host stands for that one's */
+extern bool late_rounds;        /* and that its linears of many rows want x rounded */
 extern size_t late_gpu_scratch; /* of a worker, for its ops */
 int late_dev_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret);
 /* COMPUTE or HOST, by the seed: where to put a task that may run on either. Another device's: q. */
