@@ -8,7 +8,7 @@
 #define DOT_BLOCKS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define DOT_NR(mr)     ((mr) <= 3 ? 8u : (mr) == 4 ? 6u : (mr) <= 6 ? 4u : 3u)
 #define DOT_NR_ONCE(t, mr) \
-    ((mr) == 1 || ((mr) == 4 && (t) == PS_F32) ? 1u : (mr) <= 6 || (t) == PS_F32 ? 2u : 3u)
+    ((mr) == 1 ? 1u : (mr) == 4 ? ((t) == PS_F32 ? 1u : 4u) : (mr) <= 6 || (t) == PS_F32 ? 2u : 3u)
 #define DOT_KB(t, blocks) ((t) == PS_F32 || (blocks) == 1 ? 512u : 1024u)
 #include "kernels/x86/linear_impl.h"
 #include "kernels/x86/x86_rows.h"

@@ -193,8 +193,10 @@ PS_INLINE void dot_span(const struct ps_linear *a, enum ps_dtype t, uint32_t n_b
 {
     const struct ps_lin_scratch at = ps_lin_carve(a->m, a->n, a->k);
     const uint32_t blocks = (a->m + DOT_MR - 1) / DOT_MR;
-    /* Memory is the limit of up to four rows: w's next 64 to 128 KiB are on their way, and one row takes whole rows of w. */
-    const uint32_t group = a->m > 4 ? PS_LIN_GROUP : a->k > PS_LIN_KB ? 8 : 16;
+    /* Memory is the limit of up to four rows: little of w is on its way (a span's first group nothing fetches), and one row
+     * takes whole rows of w. Four rows of a long x come from L2 for each group: it has more columns. */
+    const bool narrow = a->k > PS_LIN_KB && (a->m < 4 || t == PS_F32);
+    const uint32_t group = a->m > 4 ? PS_LIN_GROUP : narrow ? 8 : 16;
     const uint32_t kb = a->m == 1 ? PS_LIN_KB : DOT_KB(t, blocks);
     const size_t kpad = ((size_t) a->k + VL - 1) / VL * VL, ldw = a->k * (t == PS_F32 ? 4u : 2u);
     struct dot_fetch fetch = { .at = (uintptr_t) a->w + (n_begin + group) * ldw, .share = blocks };
