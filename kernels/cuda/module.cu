@@ -28,7 +28,9 @@ int ps_cuda_rc(cudaError_t e, const char *what)
 int ps_cublas_rc(int status, const char *what)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return 0;
-    (void) snprintf(failure, sizeof failure, "%s: cuBLAS status %d", what, status);
+    const cudaError_t e = cudaGetLastError(); // what cuBLAS itself met, or a kernel before it
+    (void) snprintf(failure, sizeof failure, "%s: cuBLAS status %d%s%s", what, status,
+                    e == cudaSuccess ? "" : ", ", e == cudaSuccess ? "" : cudaGetErrorName(e));
     return status == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -PS_EDEVICE;
 }
 
