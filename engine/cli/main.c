@@ -55,19 +55,21 @@ static void fill_standard_streams(void)
             _exit(PS_EXIT_FAILED);
 }
 
-static int ended(int rc)
+/* At every exit, argp's own after --help too. */
+static void check_stdout(int rc, void *unused)
 {
     const int e = fflush(stdout) ? errno : 0;
-    if (!e && !ferror(stdout)) return rc;
+    if (!e && !ferror(stdout)) return;
     /* Of what failed before there is no errno any more. */
     ps_say("writing to stdout failed%s%s", e ? ": " : "; is its disk full?",
            e ? ps_err_str(e) : "");
-    return rc ? rc : PS_EXIT_FAILED;
+    _exit(rc ? rc : PS_EXIT_FAILED);
 }
 
 int main(int argc, char **argv)
 {
     fill_standard_streams();
+    if (on_exit(check_stdout, NULL)) return PS_EXIT_FAILED;
     argp_err_exit_status = PS_EXIT_USAGE;
     cpu_mask();
     const char *name = argc > 1 ? argv[1] : "";
@@ -76,14 +78,14 @@ int main(int argc, char **argv)
         if (strcmp(name, commands[i].name) != 0) continue;
         (void) snprintf(title, sizeof title, "penstock %s", commands[i].name);
         argv[1] = title;
-        return ended(commands[i].run(argc - 1, argv + 1));
+        return commands[i].run(argc - 1, argv + 1);
     }
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
         (void) printf("penstock %s\n", PS_VERSION);
-        return ended(PS_EXIT_OK);
+        return PS_EXIT_OK;
     }
     bool asked = !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help");
     if (*name && !asked) ps_say("\"%s\" is no command", name);
     help(asked ? stdout : stderr);
-    return ended(asked ? PS_EXIT_OK : PS_EXIT_USAGE);
+    return asked ? PS_EXIT_OK : PS_EXIT_USAGE;
 }

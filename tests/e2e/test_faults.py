@@ -191,7 +191,8 @@ def test_file_disk_full(t, args):
         t.check(text.count("\n") > 2 if args[0] == "plan" or "--log" in args else json.loads(text), "the file")
 
 
-@cases(plan=["plan", OPT, "--hardware", T4], dry_run=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--dry-run"], tokenize=["tokenize", "MODEL", "long.txt"], probe=PROBE + ["-"])
+@cases(plan=["plan", OPT, "--hardware", T4], dry_run=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--dry-run"], tokenize=["tokenize", "MODEL", "long.txt"], probe=PROBE + ["-"],
+       help=["--help"], help_generate=["generate", "--help"], usage=["plan", "--usage"])
 def test_stdout_full(t, args):
     """What goes to stdout and cannot be written there, be it little or much, is an error that says why."""
     t.job(small_job())
