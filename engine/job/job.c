@@ -288,7 +288,9 @@ int ps_job_run(const struct ps_job_cfg *cfg, struct ps_job_result *ret, struct p
     }
     if (r < 0 && !w->dt->text[0]) r = ps_fail(w->dt, r, "%s", ps_err_str(r));
     struct ps_detail trace_dt = { "" };
-    if (ps_trace_close(w->trace, &trace_dt) < 0) warn(w, trace_dt.text);
+    const int e = ps_trace_close(w->trace, &trace_dt);
+    if (e < 0 && r < 0) warn(w, trace_dt.text);
+    if (e < 0 && !r) r = ps_fail(w->dt, e, "%s", trace_dt.text);
     ps_recorder_done(&w->feed.rec);
     ps_slots_close(&w->feed.slots);
     if (w->planned) cfg->engine.plan_done(&w->plan);

@@ -55,7 +55,7 @@ int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in, struct 
         { "OUTPUT", cfg->output, ".journal" }, { "OUTPUT", cfg->output, ".sorted" },
         { "--report", cfg->report, "" },       { "--report", cfg->report, ".tmp" },
         { "--dump-kv", cfg->dump_kv, "" },     { "--dump-kv", cfg->dump_kv, ".part" },
-        { "--trace", cfg->trace, "" },
+        { "--trace", cfg->trace, "" },         { "--trace", cfg->trace, ".tmp" },
     };
     struct place p[1 + PS_ARRAY_LEN(files)] = {
         { .what = "INPUT", .dev = in->st_dev, .ino = in->st_ino }

@@ -3,6 +3,7 @@
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "engine/job/jout.h"
+#include "engine/job/places.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,25 +14,30 @@ struct ps_trace {
     pthread_mutex_t lock;
     struct ps_jout out;
     int fd;
-    char *path;
+    char *path, *tmp;
     uint64_t events, t0;
 };
+
+static void done(struct ps_trace *t)
+{
+    if (t->fd >= 0) (void) close(t->fd);
+    free(t->path);
+    free(t->tmp);
+    free(t);
+}
 
 int ps_trace_open(const char *path, struct ps_trace **ret, struct ps_detail *dt)
 {
     struct ps_trace *t = ps_calloc(1, sizeof *t);
     if (!t) return -ENOMEM;
+    t->fd = -1;
     t->path = ps_concat(path, "", "");
-    t->fd = t->path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-    int r = !t->path ? -ENOMEM
-            : t->fd < 0
-                ? ps_fail(dt, -errno, "--trace: %s: cannot open: %s", path, ps_err_str(errno))
-                : ps_jout_init(&t->out, t->fd, 0, TRACE_BUF);
+    t->tmp = ps_concat(path, "", ".tmp");
+    int r = t->path && t->tmp ? ps_places_open(t->tmp, O_TRUNC, &t->fd, dt) : -ENOMEM;
+    if (!r) r = ps_jout_init(&t->out, t->fd, 0, TRACE_BUF);
     if (r < 0) {
-        if (t->fd >= 0) (void) close(t->fd);
-        free(t->path);
-        free(t);
-        return r;
+        done(t);
+        return ps_fail_in(dt, r, "--trace");
     }
     (void) pthread_mutex_init(&t->lock, NULL);
     ps_jout_text(&t->out, "{\"traceEvents\": [\n");
@@ -82,11 +88,13 @@ int ps_trace_close(struct ps_trace *t, struct ps_detail *dt)
     ps_jout_u64(&t->out, t->events > TRACE_EVENTS ? t->events - TRACE_EVENTS : 0);
     ps_jout_text(&t->out, "}}\n");
     int r = ps_jout_flush(&t->out);
+    if (!r && fsync(t->fd) < 0) r = -errno;
+    if (!r && rename(t->tmp, t->path) < 0) r = -errno;
+    if (r < 0) (void) unlink(t->tmp);
+    if (!r) r = ps_sync_beside(t->path);
     if (r < 0) r = ps_fail(dt, r, "--trace: %s: write failed: %s", t->path, ps_err_str(r));
     ps_jout_done(&t->out);
-    (void) close(t->fd);
     (void) pthread_mutex_destroy(&t->lock);
-    free(t->path);
-    free(t);
+    done(t);
     return r;
 }

@@ -161,7 +161,8 @@ PROBE = ["probe", "--quick", "--seconds", "1", "--threads", "2", "--host-mem", "
        sweep_json=["plan", OPT, "--hardware", T4, "--sweep", "host-mem=8G,16G", "--format", "json", "-o", "FILE"],
        bench=["bench", OPT, "--hardware", T4, "--requests", "4", "-o", "FILE"], bench_log=["bench", OPT, "--hardware", T4, "--requests", "4", "--log", "FILE"],
        probe=PROBE + ["FILE"],
-       report=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--no-resume", "--report", "FILE"])
+       report=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--no-resume", "--report", "FILE"],
+       trace=["generate", "MODEL", "in.jsonl", "-o", "out.jsonl", "--no-resume", "--trace", "FILE"])
 def test_file_disk_full(t, args):
     """What is written in one piece is there whole or not at all: without room for it an older file stays as it was, and nothing else is left."""
     t.job(small_job())
