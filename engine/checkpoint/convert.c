@@ -161,13 +161,15 @@ static int check_crc(struct conv *c, uint32_t tensor, const char *bytes, uint64_
 }
 
 static int check_storage(const struct conv *c, const struct ps_src_tensor *t, char *buf, size_t cap,
-                         struct ps_detail *dt)
+                         const struct ps_convert_opt *opt, struct ps_detail *dt)
 {
     uint32_t crc = 0;
     for (uint64_t at = 0; at < t->sum.bytes;) {
         uint64_t left = t->sum.bytes - at;
         size_t n = left < cap ? (size_t) left : cap;
-        int r = ps_src_pread(&c->src->files[t->file], buf, n, t->sum.off + at, dt);
+        int r = ps_pack_stopped(opt, dt);
+        if (r < 0) return r;
+        r = ps_src_pread(&c->src->files[t->file], buf, n, t->sum.off + at, dt);
         if (r < 0) return ps_fail_in(dt, r, "tensor %s", t->name);
         crc ^= ps_crc32_shift(ps_crc32(&c->crc, buf, n), left - n);
         at += n;
@@ -176,7 +178,7 @@ static int check_storage(const struct conv *c, const struct ps_src_tensor *t, ch
 }
 
 /* Of a view that is not all of its storage the storage is read whole before, once for all its views. */
-static int check_views(const struct conv *c, struct ps_detail *dt)
+static int check_views(const struct conv *c, const struct ps_convert_opt *opt, struct ps_detail *dt)
 {
     enum { STEP = 1 << 20 };
     ps_auto_free char *buf = ps_calloc(STEP, 1);
@@ -188,7 +190,7 @@ static int check_views(const struct conv *c, struct ps_detail *dt)
         while (k < i &&
                (u = c->m.from[k], u->file != t->file || u->sum.off != t->sum.off || is_whole(u)))
             k++;
-        int r = k < i ? 0 : check_storage(c, t, buf, STEP, dt);
+        int r = k < i ? 0 : check_storage(c, t, buf, STEP, opt, dt);
         if (r < 0) return r;
     }
     return 0;
@@ -242,8 +244,10 @@ static int check_tied(const struct conv *c, const struct ps_shape *shape,
     while (same && at < n) {
         const char *pa, *pb;
         size_t m = n - at < STEP ? (size_t) (n - at) : STEP;
-        int r = ps_src_elems(c->src, a, ra, at, m, &pa, dt);
-        if (r < 0 || (r = ps_src_elems(c->src, b, rb, at, m, &pb, dt)) < 0) return r;
+        int r = ps_pack_stopped(opt, dt);
+        if (r < 0 || (r = ps_src_elems(c->src, a, ra, at, m, &pa, dt)) < 0 ||
+            (r = ps_src_elems(c->src, b, rb, at, m, &pb, dt)) < 0)
+            return r;
         same = ps_elems_compare((enum ps_dtype) a->dtype, pa, (enum ps_dtype) b->dtype, pb, m) == m;
         at += m;
     }
@@ -334,7 +338,7 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     struct ps_pack_head head = { 0 };
     if (!p || !sums) r = ps_fail(dt, -ENOMEM, "out of memory");
     if (r == 0) r = warn_vocab(&shape, src, opt, dt);
-    if (r == 0) r = check_views(&c, dt);
+    if (r == 0) r = check_views(&c, opt, dt);
     if (r == 0) r = check_tied(&c, &shape, opt, dt);
     if (r == 0) r = ps_pack_layout(&shape, c.to, p, dt);
     if (r == 0)

@@ -40,11 +40,6 @@ struct worker {
     pthread_t thread;
 };
 
-static bool stopped(const struct run *run)
-{
-    return run->opt->stop && __atomic_load_n(run->opt->stop, __ATOMIC_RELAXED);
-}
-
 static int write_error(const struct run *run, int e, uint64_t off, struct ps_detail *dt)
 {
     return ps_fail(dt, -e, "%s: write at byte %llu: %s", run->path, (unsigned long long) off,
@@ -107,9 +102,8 @@ static int one_chunk(struct worker *w, uint32_t i, struct ps_detail *dt)
 {
     struct run *run = w->run;
     struct ps_chunk *c = &run->job->p->chunks[i];
-    if (stopped(run)) return ps_fail(dt, -ECANCELED, "interrupted");
-    int r = fill_chunk(w, c, dt);
-    if (r < 0) return r;
+    int r = ps_pack_stopped(run->opt, dt);
+    if (r < 0 || (r = fill_chunk(w, c, dt)) < 0) return r;
     c->xxh3 = XXH3_64bits(w->chunk, c->len);
     if ((r = write_at(run, w->chunk, c->len, run->base + c->off, dt)) < 0) return r;
     if (run->fd_direct < 0) flush_behind(w, run->base + c->off, c->len);
@@ -216,7 +210,7 @@ static int write_file(struct run *run, struct ps_detail *dt)
 {
     int r = take_room(run, run->base + run->job->p->file_bytes, dt);
     if (r < 0 || (r = run_workers(run, dt)) < 0) return r;
-    if (stopped(run)) return ps_fail(dt, -ECANCELED, "interrupted");
+    if ((r = ps_pack_stopped(run->opt, dt)) < 0) return r;
     if ((r = write_at(run, run->job->head->text, run->job->head->len, 0, dt)) < 0) return r;
     if (fsync(run->fd) < 0) {
         int e = errno;

@@ -36,4 +36,10 @@ struct ps_pack_job {
 };
 int ps_pack_write(const struct ps_outdir *d, struct ps_pack_job *job,
                   const struct ps_convert_opt *opt, struct ps_detail *dt) ps_must_check;
+/* 0, or -ECANCELED once *opt->stop is set. */
+static inline int ps_pack_stopped(const struct ps_convert_opt *opt, struct ps_detail *dt)
+{
+    if (!opt->stop || !__atomic_load_n(opt->stop, __ATOMIC_RELAXED)) return 0;
+    return ps_fail(dt, -ECANCELED, "interrupted");
+}
 #endif

@@ -134,21 +134,28 @@ static void every_byte_changed(void **state)
     free(b);
 }
 
-/* One bit of each tensor, and of the pickle, is wrong: the archive's checksums show it. */
-static void damage_every_tensor(const char *name)
+/* A fixture's folder that may be damaged; `path` of its weights. */
+static const char *copied(const char *name, char *path, size_t cap)
 {
     static const char *const files[] = { "config.json", "pytorch_model.bin" };
-    char path[PATH_MAX], dst[PATH_MAX];
     const char *folder = tiny_folder();
-    struct ps_detail dt = { "" };
-    ps_auto_src struct ps_src *s = NULL;
     for (int i = 0; i < 2; i++) {
         size_t n;
         char *b = tiny_read(fixture(name), files[i], &n);
         tiny_write(folder, files[i], b, n);
         free(b);
     }
-    tiny_path(path, sizeof path, folder, files[1]);
+    tiny_path(path, cap, folder, files[1]);
+    return folder;
+}
+
+/* One bit of each tensor, and of the pickle, is wrong: the archive's checksums show it. */
+static void damage_every_tensor(const char *name)
+{
+    char path[PATH_MAX], dst[PATH_MAX];
+    const char *folder = copied(name, path, sizeof path);
+    struct ps_detail dt = { "" };
+    ps_auto_src struct ps_src *s = NULL;
     tiny_path(dst, sizeof dst, tiny_folder(), "p");
     int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -181,6 +188,26 @@ static void every_tensor_damaged(void **state)
     damage_every_tensor("f16");
     damage_every_tensor("shared");
     damage_every_tensor("strided");
+}
+
+/* A signal ends the reading of storages, too: what they hold does not come up any more. */
+static void stopped_before_writing(void **state)
+{
+    char path[PATH_MAX], dst[PATH_MAX];
+    const char *folder = copied("strided", path, sizeof path);
+    struct ps_detail dt = { "" };
+    ps_auto_src struct ps_src *s = NULL;
+    const volatile int stop = 1;
+    const struct ps_convert_opt opt = { .dtype = -1, .stop = &stop };
+    tiny_path(dst, sizeof dst, tiny_folder(), "p");
+    assert_ok_dt(ps_src_open(folder, &s, &dt), &dt);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    for (size_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i].strided)
+            assert_int_equal(pwrite(fd, "damaged", 2, (off_t) s->tensors[i].off), 2);
+    (void) close(fd);
+    assert_int_equal(ps_pack_convert(folder, dst, NULL, &dt), -PS_ECORRUPT);
+    assert_int_equal(ps_pack_convert(folder, dst, &opt, &dt), -ECANCELED);
 }
 
 /* Any run of elements of a view: the whole, a row's rest, one. */
@@ -289,8 +316,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_files),           cmocka_unit_test(bad_files),
         cmocka_unit_test(every_truncation),     cmocka_unit_test(every_byte_changed),
-        cmocka_unit_test(every_tensor_damaged), cmocka_unit_test(every_run_of_views),
-        cmocka_unit_test(long_runs_of_views),   cmocka_unit_test(crc32_known),
+        cmocka_unit_test(every_tensor_damaged), cmocka_unit_test(stopped_before_writing),
+        cmocka_unit_test(every_run_of_views),   cmocka_unit_test(long_runs_of_views),
+        cmocka_unit_test(crc32_known),
     };
     int r = cmocka_run_group_tests(tests, NULL, NULL);
     tiny_cleanup();
