@@ -55,7 +55,7 @@ static int find_machine(struct ps_bench *b, struct ps_bench_row *row,
     return b->profile ? described_machine(b, row, stats, &j->plan, dt) : this_machine(b, row, dt);
 }
 
-int ps_bench_replan(struct ps_bench *b, struct ps_bench_row *row, struct ps_detail *dt)
+static int choose(struct ps_bench *b, struct ps_bench_row *row, struct ps_detail *dt)
 {
     struct ps_planning *g = &row->args.planning;
     struct ps_planned x;
@@ -72,6 +72,7 @@ int ps_bench_replan(struct ps_bench *b, struct ps_bench_row *row, struct ps_deta
         r = ps_generate_plan(g, &row->req, &row->lengths, &x.plan, &x.sim, &row->text, dt);
     if (r < 0) return r;
     row->plan = x.plan;
+    row->plan.predicted_s = 0; /* was in our schedule, by rough figures */
     row->planned = true;
     return 0;
 }
@@ -99,6 +100,12 @@ static int predict(struct ps_bench_row *row, struct ps_detail *dt)
     return r;
 }
 
+int ps_bench_replan(struct ps_bench *b, struct ps_bench_row *row, struct ps_detail *dt)
+{
+    int r = choose(b, row, dt);
+    return r < 0 || b->profile ? r : predict(row, dt);
+}
+
 /* Without a number of requests, the plan is one for many, and it is run as long as it takes to fill its block twice. */
 int ps_bench_plan(struct ps_bench *b, struct ps_bench_row *row, struct ps_detail *dt)
 {
@@ -118,12 +125,11 @@ int ps_bench_plan(struct ps_bench *b, struct ps_bench_row *row, struct ps_detail
     row->req = row->args.job.plan;
     row->req.model = row->model->packed;
     row->req.job = stats;
-    r = ps_bench_replan(b, row, dt);
+    r = choose(b, row, dt);
     if (r < 0) return r;
     const uint64_t block = (uint64_t) row->plan.slots * row->plan.micro_batches;
     row->requests = open ? 2 * block : stats.requests;
     if (ps_bench_projects(b, row) && row->requests > block) row->requests = block;
-    row->plan.predicted_s = 0; /* was of those many, by rough figures */
     r = ps_bench_lengths(b, row, row->requests, &stats, dt);
     return r < 0 || b->profile ? r : predict(row, dt);
 }

@@ -158,15 +158,28 @@ static void head(const struct ps_bench *b)
     (void) putchar('\n');
 }
 
+/* Of a row's middle run; NAN: there is none. */
+static double share_of_floor(const struct ps_bench_row *row)
+{
+    const struct ps_bench_run *r = ps_bench_middle(row);
+    return r ? ps_bench_share(ps_bench_limit(row, r), r) : NAN;
+}
+
 static void notes(const struct ps_bench *b)
 {
+    bool above = false;
     for (size_t i = 0; i < b->n_rows; i++) {
         const struct ps_bench_row *row = &b->rows[i];
         const struct ps_bench_run *r = ps_bench_middle(row);
         if (row->err) (void) printf("%s: %s\n", row->name, row->dt.text);
         if (r && r->outside[0])
             (void) printf("%s: beyond what was probed: %s\n", row->name, r->outside);
+        above |= share_of_floor(row) > 1.005;
     }
+    if (above)
+        (void) puts(
+            "Above 100 % of the floor: the machine did more than the probe found it can do; "
+            "`penstock probe` measures it more thoroughly.");
 }
 
 int ps_bench_table(const struct ps_bench *b)

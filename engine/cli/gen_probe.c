@@ -11,7 +11,6 @@
 #include <string.h>
 
 static const double slice_s = 0.15;
-static const double guessed_read = 1.5e9, guessed_write = 1e9; /* of a disk, bytes/s */
 enum {
     PROBE_WORTH_BYTES = 256 << 20,
     DISK_WORTH_BYTES = 64 << 20,
@@ -126,7 +125,7 @@ static void quick_look(struct ps_job_cfg *job, const char *offload_dir)
         job->probed.flops = probe_gemm(job->plan.threads, m->dtype);
 }
 
-/* A profile of what a quick look saw. The rest is what such machines have: what a task costs before it begins, and a disk. */
+/* A profile of what a quick look saw. The rest is what such machines have: what a task costs before it begins. */
 static void flat_profile(const struct ps_generate_args *a, struct ps_profile *ret)
 {
     const struct ps_job_probed *p = &a->job.probed;
@@ -139,8 +138,8 @@ static void flat_profile(const struct ps_generate_args *a, struct ps_profile *re
                   .flops = gpu ? 50e9 * a->job.plan.threads : p->flops,
                   .task_s = 10e-6 },
         .gpu = { .mem = p->hbm, .flops = gpu ? p->flops : 0, .task_s = 5e-6 },
-        .disk_read = { .alone = p->disk_read > 0 ? p->disk_read : guessed_read },
-        .disk_write = { .alone = p->disk_write > 0 ? p->disk_write : guessed_write },
+        .disk_read = { .alone = p->disk_read },
+        .disk_write = { .alone = p->disk_write },
         .h2d = { .alone = p->h2d },
         .d2h = { .alone = p->d2h },
     };
@@ -173,10 +172,7 @@ void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir)
     ps_profile_threads(p, job->plan.threads);
     ps_search_rates(p, &job->plan);
     if (before) report_profile(job, p);
-    if (!(p->disk_read.alone > 0)) { /* a probe that found no room there */
-        p->disk_read.alone = guessed_read;
-        p->disk_write.alone = guessed_write;
-    }
+    ps_profile_guess_disk(p);
     a->planning.known = (before || large) && p->host.mem > 0 && p->host.flops > 0 &&
                         (!job->gpu || (p->gpu.mem > 0 && p->gpu.flops > 0 && p->h2d.alone > 0));
 }

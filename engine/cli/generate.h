@@ -58,6 +58,8 @@ void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_resul
 /* What the links and the arithmetic do, for the plan and the report: from the profile that `penstock probe` made of this machine, else by a quick
  * look; what fails stays unknown. */
 void ps_generate_probe(struct ps_generate_args *a, const char *offload_dir);
+/* Rates of a disk of this machine that were not found, since there was no room on it: a guess, for what does not fit in memory has to lie there. */
+void ps_profile_guess_disk(struct ps_profile *p);
 /* The profile that `penstock probe` made of this machine with this GPU ("" = none), if it is there. */
 bool ps_profile_of_this(const char *gpu, struct ps_profile *ret);
 /* struct ps_job_engine's, with a struct ps_planning: by simulation on a profile that was probed; by the closed form, and then simulated,

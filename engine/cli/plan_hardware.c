@@ -28,6 +28,22 @@ bool ps_profile_of_this(const char *gpu, struct ps_profile *ret)
     return true;
 }
 
+void ps_profile_guess_disk(struct ps_profile *p)
+{
+    if (!(p->disk_read.alone > 0)) p->disk_read.alone = 1.5e9;
+    if (!(p->disk_write.alone > 0)) p->disk_write.alone = 1e9;
+}
+
+/* This machine's, as generate does. */
+static void guess_disk(struct ps_profile *p)
+{
+    if (p->disk_read.alone > 0) return;
+    ps_profile_guess_disk(p);
+    ps_say("warning: the probe of this machine found no room on its disk: %g GB/s of reads and %g "
+           "of writes are guesses",
+           p->disk_read.alone / 1e9, p->disk_write.alone / 1e9);
+}
+
 /* As `penstock probe --quick`, kept nowhere. */
 static int quick_probe(const struct ps_engine_args *e, const struct ps_cuda_api *gpu,
                        const struct ps_cuda_info *info, struct ps_profile *ret,
@@ -46,8 +62,8 @@ static int quick_probe(const struct ps_engine_args *e, const struct ps_cuda_api 
                                           .gpu_mem = gpu ? ps_gpu_ceiling(info, UINT64_MAX) : 0,
                                           .warn = ps_say_warning,
                                           .stop = ps_signals_count() };
-    ps_say("there is no profile of this machine yet: a quick one is made now, in 15 seconds "
-           "(`penstock probe` makes one that is kept)");
+    ps_say("there is no profile of this machine that could be used: a quick one is made now, in "
+           "15 seconds (`penstock probe` makes one that is kept)");
     int r = ps_probe_machine(&cfg, &text, dt);
     return r < 0 ? r : ps_profile_parse(text, strlen(text), "the quick probe", ret, dt);
 }
@@ -57,8 +73,10 @@ int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail 
     struct ps_cuda_info info;
     struct ps_detail why = { "" };
     if (strcmp(name, "this") != 0) return ps_profile_read(name, ret, dt);
-    if (ps_profile_of_this(ps_gpu_usable(&info, &why) ? info.name : "", ret)) return 0;
-    return ps_fail(dt, -PS_EUSAGE, "this machine was not probed; `penstock probe` does it");
+    if (!ps_profile_of_this(ps_gpu_usable(&info, &why) ? info.name : "", ret))
+        return ps_fail(dt, -PS_EUSAGE, "this machine was not probed; `penstock probe` does it");
+    ps_profile_guess_disk(ret);
+    return 0;
 }
 
 int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struct ps_profile *ret,
@@ -71,6 +89,8 @@ int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struc
         return r < 0 ? ps_fail_in(dt, r, "--hardware") : 0;
     }
     const struct ps_cuda_api *gpu = ps_gpu_usable(&info, &why);
-    if (ps_profile_of_this(gpu ? info.name : "", ret)) return 0;
-    return quick_probe(e, gpu, &info, ret, dt);
+    int r = 0;
+    if (!ps_profile_of_this(gpu ? info.name : "", ret)) r = quick_probe(e, gpu, &info, ret, dt);
+    if (!r) guess_disk(ret);
+    return r;
 }

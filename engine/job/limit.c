@@ -6,8 +6,12 @@
 
 static void rate_text(char *t, size_t n, double bytes, double s, double probed)
 {
-    int k = snprintf(t, n, "%.2f GB/s", bytes / s / 1e9);
-    if (probed > 0 && k > 0 && (size_t) k < n)
+    const int k = snprintf(t, n, "%.2f GB/s", bytes / s / 1e9);
+    if (!(probed > 0) || k < 0 || (size_t) k >= n) return;
+    if (bytes / s > probed * 1.005) /* what the probe found was not the limit */
+        (void) snprintf(t + k, n - (size_t) k, ", more than the %.2f that the probe found",
+                        probed / 1e9);
+    else
         (void) snprintf(t + k, n - (size_t) k, ", %.0f %% of what the probe found",
                         100 * bytes / s / probed);
 }

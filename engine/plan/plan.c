@@ -81,6 +81,15 @@ static int use_the_rest(const struct ps_plan_req *q, struct ps_candidate *c, str
     return 0;
 }
 
+/* As options take them, needed ones rounded up to MiB; what is allowed in MiB, or what is less in KiB or bytes. */
+static void size_text(uint64_t bytes, bool needed, char *text, size_t n)
+{
+    const int shift = needed || bytes >= 1 << 20 || !bytes ? 20 : bytes >= 1 << 10 ? 10 : 0;
+    const char *unit = shift == 20 ? "M" : shift == 10 ? "K" : "";
+    if (needed) bytes += (UINT64_C(1) << 20) - 1;
+    (void) snprintf(text, n, "%" PRIu64 "%s", bytes >> shift, unit);
+}
+
 /* "--host-mem 10M and --gpu-mem 2M": the ceilings that the plan exceeds, or what it needs of them. */
 static void exceeded(const struct ps_plan_req *q, const struct ps_plan *p, bool needed, char *text,
                      size_t n)
@@ -98,10 +107,10 @@ static void exceeded(const struct ps_plan_req *q, const struct ps_plan *p, bool 
     *text = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(all); i++)
         if (all[i].needs > all[i].allowed && at < n) {
-            const uint64_t mib =
-                needed ? (all[i].needs + (1 << 20) - 1) >> 20 : all[i].allowed >> 20;
-            at += (size_t) snprintf(text + at, n - at, "%s%s %" PRIu64 "M", at ? " and " : "",
-                                    all[i].what, mib);
+            char size[32];
+            size_text(needed ? all[i].needs : all[i].allowed, needed, size, sizeof size);
+            at += (size_t) snprintf(text + at, n - at, "%s%s %s", at ? " and " : "", all[i].what,
+                                    size);
         }
 }
 

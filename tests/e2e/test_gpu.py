@@ -3,6 +3,7 @@
 import json
 
 from harness import Gpu, cases, same, smoke, token_job
+from test_predicted import probed
 
 
 def findings(t, gpu):
@@ -91,6 +92,19 @@ def test_less_can_be_pinned(t):
         t.last.says("warning", "planning again", "cudaHostRegister")
         t.check(0 < pinned() < min(pin, most), f"{pinned()} of {most} bytes")
     t.run("generate", "model", t.job(job), "-o", "out.jsonl", "--no-resume", *options, rc=4, gpu=Gpu(pin="600K")).says("pinned memory", "ulimit -l")
+
+
+@cases(enough=False, little=True)
+def test_bench_with_little_pinned(t, little):
+    """What bench predicts is of the schedule that it runs, also where it had to plan again."""
+    predicted = {}
+    for how in ("ours", "barrier"):
+        r = t.run("bench", t.model("demo-opt"), "--prompt-len", 5, "--gen-len", 3, "--requests", 4, "--weights", "host:100", "--gpu-batch-size", 2, "--num-gpu-batches", 2,
+              "--prefetch", 1, *(["--barrier"] if how == "barrier" else []), "-o", "b.json", env={"XDG_CACHE_HOME": probed(t, True)}, gpu=Gpu(**({"pin": "8M"} if little else {})))
+        t.check(little == ("are pinned" in r.err), r.err)
+        with open(t.path("b.json")) as f:
+            predicted[how] = json.load(f)["rows"][0]["plan"]["predicted_s"]
+    t.check(predicted["barrier"] > predicted["ours"] * 1.05, f"waiting for all after each pass costs nothing: {predicted}")
 
 
 def test_report(t):

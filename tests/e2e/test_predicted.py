@@ -83,10 +83,10 @@ SHAPE = ("gpu_batch_size", "num_gpu_batches", "prefill_tokens", "prefetch")
 class Answers:
     """The same question to each of the commands."""
 
-    def __init__(self, t, lengths, options, gpu=None):
+    def __init__(self, t, lengths, options, gpu=None, cache=None):
         self.t, self.gpu = t, gpu
         self.model, self.job = t.model("pre-f16"), write_job(t, lengths)
-        self.env = {"XDG_CACHE_HOME": probed(t, bool(gpu))}
+        self.env = {"XDG_CACHE_HOME": cache or probed(t, bool(gpu))}
         self.options = ["--host-mem", f"{HOST_MEM}M", "--disk-space", "1G", "--threads", 2, *(["--gpu-mem", f"{GPU_MEM}M"] if gpu else []), *options]
         self.top = [self.plan(n) for n in (1, 5, 8)]
         self.dry, self.ran = self.report("--dry-run"), self.report("--overwrite", "--no-resume")
@@ -176,3 +176,17 @@ def test_dry_run_report(t):
     t.check(all(v is None for link in a.dry["links"].values() for v in link.values()), f"links: {a.dry['links']}")
     t.check(all(v is None for k in ("peak", "taken") for v in a.dry["memory"][k].values()), f"memory: {a.dry['memory']}")
     t.eq(a.ran["job"]["generated_tokens"], a.dry["predicted"]["generated_tokens"], "generated")
+
+
+def test_no_room_for_a_probe(t):
+    """Of a disk whose rates were not found `plan` takes the guesses that `generate` takes, and says so."""
+    with open(os.path.join(probed(t, False), "penstock", "hardware.json")) as f:
+        p = json.load(f)
+    p["disk"] = {"read": None, "write": None}
+    os.makedirs(t.path("cache/penstock"))
+    t.write("cache/penstock/hardware.json", json.dumps(p))
+    a = Answers(t, mixed(), [*shape(4, 2), "--weights", "disk:100", *FULL], cache=t.path("cache"))
+    check_plan(t, a)
+    t.check(a.top[0][0]["weights_disk"] == 100, "nothing is planned for the disk")
+    t.run("plan", a.model, "--job", a.job, *a.options, env=a.env).says("found no room on its disk", "1.5 GB/s", "guesses")
+    t.run("plan", a.model, "--job", a.job, *a.options, "--hardware", t.path("cache/penstock/hardware.json"), rc=4).says("of which no rates are known")

@@ -628,10 +628,14 @@ static void what_limited_it(void **state)
         double s;
         const char *told;
         bool gpu;
+        double probed; /* reads */
     } cases[] = {
         { PS_SUM_OUTPUT_S, 5, "writing results (50 %" },
         { PS_SUM_COMPUTE_S, 5, "arithmetic" },
         { PS_SUM_WAIT_WEIGHTS_S, 5, "reading weights from disk (2.00 GB/s)" },
+        { PS_SUM_WAIT_WEIGHTS_S, 5, "(2.00 GB/s, 80 % of what", false, 2.5e9 },
+        { PS_SUM_WAIT_WEIGHTS_S, 5, "(2.00 GB/s, more than the 1.60 that the probe found)", false,
+          1.6e9 },
         { PS_SUM_WAIT_KV_S, 5, "reading KV from disk" },
         { PS_SUM_OUTPUT_S, 0.3, "" },
         { PS_SUM_OUTPUT_S, 5, "writing results (50 %", true },
@@ -653,6 +657,7 @@ static void what_limited_it(void **state)
         res.sums[PS_SUM_Q_S + PS_Q_READ] = 4;
         res.sums[PS_SUM_Q_BYTES + PS_Q_H2D] = 5e9;
         res.sums[cases[i].most] = cases[i].s;
+        cfg.probed.disk_read = cases[i].probed;
         ps_report_limit(&rep, text, sizeof text);
         if (*cases[i].told ? !strstr(text, cases[i].told) : *text)
             fail_msg("case %zu: \"%s\"", i, text);
