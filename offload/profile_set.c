@@ -203,3 +203,13 @@ int ps_profile_set(struct ps_profile *p, const char *path, const char *value, st
     ps_field_put(f, (uint8_t *) p + base, v);
     return 0;
 }
+
+bool ps_profile_amount(const struct ps_profile *p, const char *path, double *ret)
+{
+    size_t base = 0;
+    const struct ps_field *f = find(path, &base);
+    if (!f || (f->dim != PS_DIM_RATE && f->dim != PS_DIM_FLOPS && f->dim != PS_DIM_BYTES))
+        return false;
+    *ret = ps_field_get(f, (const uint8_t *) p + base);
+    return true;
+}

@@ -32,4 +32,6 @@ void ps_profile_threads(struct ps_profile *p, unsigned threads);
  * them is scaled, too. -ENOENT: there is no such figure; -PS_EUSAGE with what was expected. */
 int ps_profile_set(struct ps_profile *p, const char *path, const char *value,
                    struct ps_detail *dt) ps_must_check;
+/* The figure, if more of it is better: a size or a rate; false: it is another one, or there is none. */
+bool ps_profile_amount(const struct ps_profile *p, const char *path, double *ret);
 #endif

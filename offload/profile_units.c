@@ -141,3 +141,11 @@ void ps_field_put(const struct ps_field *f, void *base, double v)
     else
         *(double *) at = v;
 }
+
+double ps_field_get(const struct ps_field *f, const void *base)
+{
+    const void *at = (const uint8_t *) base + f->at;
+    if (f->type == PS_FIELD_U64) return (double) *(const uint64_t *) at;
+    if (f->type == PS_FIELD_U32) return *(const uint32_t *) at;
+    return *(const double *) at;
+}

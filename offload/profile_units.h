@@ -39,6 +39,7 @@ extern const struct ps_field ps_fields_host[], ps_fields_gpu[], ps_fields_disk[]
     ps_fields_price[];
 /* Puts a value into its place in what begins at base. */
 void ps_field_put(const struct ps_field *f, void *base, double v);
+double ps_field_get(const struct ps_field *f, const void *base);
 
 /* Bounds of what curves hold. */
 #define PS_PROFILE_RATE_LEAST  1e3

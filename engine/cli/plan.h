@@ -45,6 +45,8 @@ void ps_job_alike(uint64_t n, uint32_t prompt, uint32_t gen, struct ps_job_stats
 /* Sets an option of plan or a field of the profile by its name: 0, -PS_EUSAGE with what was expected, -ENOENT if there is none of that name. */
 int ps_point_set(struct ps_point *p, const char *name, char *value,
                  struct ps_detail *dt) ps_must_check;
+/* How much there is of what such a name means, if more of it is better: memory, disk space, a rate; false: it is something else. */
+bool ps_point_amount(const struct ps_point *p, const char *name, double *ret);
 /* Defaults that follow from the rest, and whether it can be: afterwards engine.plan is complete, and lengths are set. */
 int ps_point_complete(struct ps_point *p, const struct ps_packed *m,
                       struct ps_detail *dt) ps_must_check;

@@ -12,6 +12,7 @@ void ps_axis_done(struct ps_axis *a)
     for (size_t i = 0; i < a->n; i++) free(a->values[i]);
     free(a->values);
     free(a->name);
+    free(a->order);
     *a = (struct ps_axis) { 0 };
 }
 

@@ -85,6 +85,20 @@ int ps_point_set(struct ps_point *p, const char *name, char *value, struct ps_de
     return r == -ENOENT ? ps_profile_set(&p->profile, name, value, dt) : r;
 }
 
+bool ps_point_amount(const struct ps_point *p, const char *name, double *ret)
+{
+    const struct ps_plan_req *q = &p->engine.plan;
+    if (!strcmp(name, "host-mem"))
+        *ret = (double) q->host_mem;
+    else if (!strcmp(name, "gpu-mem"))
+        *ret = (double) p->engine.gpu_mem;
+    else if (!strcmp(name, "disk-space"))
+        *ret = (double) q->disk_space;
+    else
+        return ps_profile_amount(&p->profile, name, ret);
+    return true;
+}
+
 void ps_job_alike(uint64_t n, uint32_t prompt, uint32_t gen, struct ps_job_stats *ret_stats,
                   struct ps_lengths *ret)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a sweep: a few threads take the points in turn; the table is written when all are there. */
+/* Runs a sweep: a few threads take the points in turn, first to search for a plan for each, then, from those with least upwards, to give what has
+ * more the plan of what has less, where the search found no better one. The table is written when all are there. */
 #include "engine/cli/plan_sweep.h"
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
@@ -12,8 +13,12 @@ struct run {
     const struct ps_packed *model;
     const struct ps_point *base;
     struct ps_sweep *s;
+    /* What is done with the rows [next, end), or those in order[next, end). */
+    int (*each)(const struct run *x, size_t row, struct ps_detail *dt);
+    const size_t *order;
+    size_t end;
     pthread_mutex_t lock; /* of what follows, and of stderr */
-    size_t next, done;
+    size_t next, planned;
     uint64_t told_ns;
     int err;
     struct ps_detail dt;
@@ -58,24 +63,68 @@ static int point_at(const struct run *x, size_t row, struct ps_point *ret, struc
     return 0;
 }
 
-static int plan_row(const struct run *x, struct ps_point *p, struct ps_sweep_row *row,
-                    struct ps_detail *dt)
+/* Takes *one over. */
+static void put_plan(const struct ps_point *p, struct ps_planned *one, struct ps_sweep_row *ret)
 {
+    ps_figures_of(&p->engine.plan, &p->profile, one, &ret->figures);
+    ret->total_s = one->sim.total_s;
+    ret->gpu = one->plan.detail->gpu;
+    ret->from = one->plan.detail->from;
+    ret->planned = true;
+    ps_plan_done(&one->plan);
+}
+
+static int plan_row(const struct run *x, size_t at, struct ps_detail *dt)
+{
+    struct ps_sweep_row *row = &x->s->rows[at];
     struct ps_planned one;
+    struct ps_point p;
     unsigned n = 0;
-    int r = ps_point_complete(p, x->model, dt);
+    int r = point_at(x, at, &p, dt);
+    if (r < 0) return r;
+    r = ps_point_complete(&p, x->model, dt);
     if (!r)
-        r = ps_search(&p->engine.plan, &p->profile, &p->lengths, NULL, PS_SEARCH_BRIEF, 1,
+        r = ps_search(&p.engine.plan, &p.profile, &p.lengths, NULL, PS_SEARCH_BRIEF, 1,
                       ps_signals_count(), &one, &n, NULL, dt);
     if (r == -PS_EBUDGET || r == -PS_EUSAGE) {
         row->reason = ps_concat(dt->text, "", "");
         return row->reason ? 0 : -ENOMEM;
     }
+    if (!r) put_plan(&p, &one, row);
+    return r;
+}
+
+/* The plan of a row that has less, here. */
+static int try_plan_of(const struct run *x, size_t less, size_t at, struct ps_detail *dt)
+{
+    struct ps_sweep_row *row = &x->s->rows[at];
+    struct ps_planned one;
+    struct ps_point p;
+    int r = point_at(x, at, &p, dt);
+    if (!r) r = ps_point_complete(&p, x->model, dt);
+    if (!r)
+        r = ps_search_same(&p.engine.plan, &p.profile, &p.lengths, NULL, PS_SEARCH_BRIEF,
+                           &x->s->rows[less].from, ps_signals_count(), &one, dt);
     if (r < 0) return r;
-    ps_figures_of(&p->engine.plan, &p->profile, &one, &row->figures);
-    row->planned = true;
-    ps_plan_done(&one.plan);
+    if (one.sim.total_s < row->total_s)
+        put_plan(&p, &one, row);
+    else
+        ps_plan_done(&one.plan);
     return 0;
+}
+
+/* Those with less were settled before. The next lesser ones are enough, for they are as fast as what has less still. */
+static int settle_row(const struct run *x, size_t at, struct ps_detail *dt)
+{
+    const struct ps_sweep_row *rows = x->s->rows, *row = &rows[at];
+    int r = 0;
+    for (unsigned a = 0; !r && row->planned && a < x->s->n_axes; a++) {
+        const size_t less = ps_sweep_less(x->s, a, at);
+        if (less != SIZE_MAX && rows[less].planned && rows[less].gpu == row->gpu &&
+            rows[less].total_s < row->total_s)
+            r = try_plan_of(x, less, at, dt);
+    }
+    return r;
 }
 
 static void tell(struct run *x)
@@ -85,7 +134,7 @@ static void tell(struct run *x)
     char text[64];
     if (now - x->told_ns < pause) return;
     x->told_ns = now;
-    (void) snprintf(text, sizeof text, "planning: %zu of %zu points", x->done, x->s->n_rows);
+    (void) snprintf(text, sizeof text, "planning: %zu of %zu points", x->planned, x->s->n_rows);
     if (tty)
         ps_progress_line(text);
     else
@@ -96,8 +145,9 @@ static void tell(struct run *x)
 static bool take(struct run *x, size_t *ret)
 {
     (void) pthread_mutex_lock(&x->lock);
-    const bool more = x->next < x->s->n_rows && !x->err && !*ps_signals_count();
-    if (more) *ret = x->next++;
+    const bool more = x->next < x->end && !x->err && !*ps_signals_count();
+    if (more) *ret = x->order ? x->order[x->next] : x->next;
+    x->next += more;
     (void) pthread_mutex_unlock(&x->lock);
     return more;
 }
@@ -108,15 +158,13 @@ static void *work(void *ud)
     size_t row;
     while (take(x, &row)) {
         struct ps_detail dt = { "" };
-        struct ps_point p;
-        int r = point_at(x, row, &p, &dt);
-        if (!r) r = plan_row(x, &p, &x->s->rows[row], &dt);
+        const int r = x->each(x, row, &dt);
         (void) pthread_mutex_lock(&x->lock);
         if (r < 0 && !x->err) {
             x->err = r;
             x->dt = dt;
         }
-        x->done++;
+        x->planned += !x->order;
         tell(x);
         (void) pthread_mutex_unlock(&x->lock);
     }
@@ -130,8 +178,7 @@ static int run_threads(struct run *x, struct ps_detail *dt)
     pthread_t t[THREADS_MAX];
     unsigned n = 0;
     ps_machine_read("", &machine);
-    x->told_ns = ps_now_ns();
-    while (n + 1 < machine.cpus && n < THREADS_MAX && n + 1 < x->s->n_rows)
+    while (n + 1 < machine.cpus && n < THREADS_MAX && n + 1 < x->end - x->next)
         if (pthread_create(&t[n], NULL, work, x)) /* fewer will do */
             break;
         else
@@ -142,6 +189,32 @@ static int run_threads(struct run *x, struct ps_detail *dt)
     if (!x->err && *ps_signals_count()) return -ECANCELED;
     *dt = x->dt;
     return x->err;
+}
+
+static int search_all(struct run *x, struct ps_detail *dt)
+{
+    x->told_ns = ps_now_ns();
+    x->each = plan_row;
+    x->end = x->s->n_rows;
+    return run_threads(x, dt);
+}
+
+/* By ranks: what has less of something has a lower one. */
+static int settle_all(struct run *x, struct ps_detail *dt)
+{
+    const struct ps_sweep *s = x->s;
+    ps_auto_free size_t *order = NULL;
+    int r = ps_sweep_ranked(s, &order);
+    x->each = settle_row;
+    x->order = order;
+    x->next = 0;
+    while (!r && x->next < s->n_rows) {
+        const size_t rank = ps_sweep_rank(s, order[x->next]);
+        for (x->end = x->next; x->end < s->n_rows && ps_sweep_rank(s, order[x->end]) == rank;)
+            x->end++;
+        r = run_threads(x, dt);
+    }
+    return r;
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -165,16 +238,27 @@ static int write_out(const struct ps_plan_args *a, const struct ps_packed *m,
     return fputs(text, stdout) == EOF ? -EIO : 0;
 }
 
-/* Every value is tried before any is planned for: the first row has a value of each axis, so one more row for each other value is enough. */
-static int check_values(struct run *x, struct ps_detail *dt)
+/* Every value is tried before any is planned for. The first row has a value of each axis, so one more row for each other value is enough. */
+static int check_axis(const struct run *x, struct ps_axis *a, size_t step, struct ps_detail *dt)
+{
+    ps_auto_free double *amounts = ps_calloc(a->n, sizeof *amounts);
+    bool ordered = true;
+    if (!amounts) return -ENOMEM;
+    for (size_t i = 0; i < a->n; i++) {
+        struct ps_point p;
+        int r = point_at(x, i * step, &p, dt);
+        if (r < 0) return r;
+        ordered &= ps_point_amount(&p, a->name, &amounts[i]);
+    }
+    return ordered ? ps_axis_order(a, amounts) : 0;
+}
+
+static int check_values(const struct run *x, struct ps_detail *dt)
 {
     size_t step = 1;
     int r = 0;
-    for (unsigned a = x->s->n_axes; a-- > 0;) {
-        for (size_t i = 0; !r && i < x->s->axis[a].n; i++) {
-            struct ps_point p;
-            r = point_at(x, i * step, &p, dt);
-        }
+    for (unsigned a = x->s->n_axes; !r && a-- > 0;) {
+        r = check_axis(x, &x->s->axis[a], step, dt);
         step *= x->s->axis[a].n;
     }
     return r;
@@ -222,7 +306,8 @@ int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const 
     int r = axes(a, &s, dt);
     if (!r) r = check_values(&x, dt);
     if (!r && a->output) r = check_output(a, &s, dt);
-    if (!r) r = run_threads(&x, dt);
+    if (!r) r = search_all(&x, dt);
+    if (!r) r = settle_all(&x, dt);
     if (!r) r = write_out(a, m, &s, dt);
     for (size_t i = 0; s.rows && i < s.n_rows; i++) free(s.rows[i].reason);
     free(s.rows);

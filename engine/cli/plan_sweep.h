@@ -3,6 +3,7 @@
 #ifndef PS_PLAN_SWEEP_H
 #define PS_PLAN_SWEEP_H
 #include "engine/cli/plan_args.h"
+#include "engine/plan/layout.h"
 
 enum { PS_SWEEP_POINTS_MAX = 100000 };
 
@@ -11,16 +12,27 @@ struct ps_axis {
     char *name;
     char **values;
     size_t n;
+    /* [n] where more is better, else NULL: */
+    struct ps_in_order {
+        size_t rank; /* how many lesser values there are */
+        size_t less; /* the next lesser one, or SIZE_MAX */
+    } * order;
 };
 /* -PS_EUSAGE with what was expected. Released with ps_axis_done(), also after an error. */
 int ps_axis_parse(const char *text, struct ps_axis *ret, struct ps_detail *dt) ps_must_check;
 void ps_axis_done(struct ps_axis *a);
+/* Its values come to so much of something of which more is better. */
+int ps_axis_order(struct ps_axis *a, const double *amounts) ps_must_check;
 
 /* A point that was planned: its figures, or why there are none. */
 struct ps_sweep_row {
     bool planned;
     struct ps_figures figures;
     char *reason;
+    /* Of its plan: */
+    double total_s;
+    bool gpu;
+    struct ps_candidate from;
 };
 struct ps_sweep {
     struct ps_axis axis[PS_SWEEPS_MAX];
@@ -30,6 +42,12 @@ struct ps_sweep {
 };
 /* The value of an axis at a row. */
 char *ps_sweep_value(const struct ps_sweep *s, unsigned axis, size_t row);
+/* The row with the next lesser value of an axis, and else the same; SIZE_MAX: there is none. */
+size_t ps_sweep_less(const struct ps_sweep *s, unsigned axis, size_t row);
+/* How many such steps lead to a row, of all axes together. */
+size_t ps_sweep_rank(const struct ps_sweep *s, size_t row);
+/* All rows, by their ranks; the caller frees *ret. */
+int ps_sweep_ranked(const struct ps_sweep *s, size_t **ret) ps_must_check;
 /* The table, as a text that the caller frees. */
 int ps_sweep_text(const struct ps_sweep *s, bool json, const char *model, const char *command,
                   char **ret) ps_must_check;

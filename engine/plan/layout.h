@@ -11,8 +11,20 @@
 #include "engine/plan/plan.h"
 #include "offload/arena.h"
 
+/* A plan in few words: what is searched for, and built from (shape_plan.h). */
+struct ps_candidate {
+    uint32_t slots, micro_batches, prompt_tokens, chunk_rows, prefetch, log_steps;
+    struct ps_shares weights, kv, hidden;
+    uint64_t slabs[PS_TIER__COUNT], mbs[PS_TIER__COUNT]; /* what kv and hidden come to */
+    /* Beside a GPU: */
+    double attention_host_pct; /* of the slabs that do not lie on it */
+    bool weights_pinned;
+};
+
 struct ps_plan_detail {
-    bool gpu;            /* COMPUTE is a GPU's */
+    struct ps_candidate
+        from; /* for the same model, job and options it makes the same plan on any machine */
+    bool gpu; /* COMPUTE is a GPU's */
     uint8_t *chunk_tier; /* [n_chunks] enum ps_tier */
     uint8_t *slab_tier;  /* [layers * micro_batches], layer-major */
     uint8_t

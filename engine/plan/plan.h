@@ -51,7 +51,8 @@ struct ps_plan_req {
     uint32_t gpu_batch_size, num_gpu_batches, prefill_tokens; /* 0 = auto */
     struct ps_kv_config kv_config;                            /* policy, budget, type */
     unsigned threads;
-    uint32_t prefetch; /* layers read ahead; 0 = auto */
+    uint32_t prefetch;   /* layers read ahead; 0 = auto */
+    uint32_t chunk_rows; /* rows that go through a layer's steps together, at most; 0 = auto */
     struct ps_rates rates;
 };
 

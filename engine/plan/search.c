@@ -42,7 +42,7 @@ static uint32_t prompt_cap(const struct ps_plan_req *q, uint32_t v)
 static struct ps_candidate least_of(const struct ps_plan_req *q, struct ps_candidate c)
 {
     c.prompt_tokens = prompt_cap(q, q->prefill_tokens);
-    c.chunk_rows = rows_grid[0];
+    c.chunk_rows = q->chunk_rows ? q->chunk_rows : rows_grid[0];
     c.prefetch = q->prefetch;
     c.log_steps = log_grid[0];
     return c;
@@ -67,9 +67,10 @@ static int try_unless_hopeless(struct ps_search_state *s, const struct ps_candid
     return r < 0 ? r : r == PS_TRY_ALL_NEAR ? 2 : 1;
 }
 
-static size_t rows_of(const struct ps_plan_req *q)
+static struct grid rows_of(const struct ps_plan_req *q)
 {
-    return q->gpu.mem_bytes ? PS_ARRAY_LEN(rows_grid) : ROWS_WITHOUT_GPU;
+    return grid_of(&q->chunk_rows, rows_grid,
+                   q->gpu.mem_bytes ? PS_ARRAY_LEN(rows_grid) : ROWS_WITHOUT_GPU);
 }
 static size_t logs_of(const struct ps_candidate *c)
 {
@@ -79,7 +80,8 @@ static size_t logs_of(const struct ps_candidate *c)
 /* What costs most memory is fastest: if that is hopeless, all ways to go through a block with so many prompt tokens a sweep are. */
 static struct ps_candidate fastest_of(const struct ps_plan_req *q, struct ps_candidate c)
 {
-    c.chunk_rows = rows_grid[rows_of(q) - 1];
+    const struct grid rows = rows_of(q);
+    c.chunk_rows = rows.v[rows.n - 1];
     c.log_steps = log_grid[logs_of(&c) - 1];
     c.prefetch = q->prefetch ? q->prefetch : prefetch_grid[0];
     return c;
@@ -89,14 +91,14 @@ static int search_passes(struct ps_search_state *s, struct ps_candidate c,
                          const struct ps_room *room)
 {
     const struct ps_plan_req *q = s->req;
-    const struct grid ahead = GRID(q->prefetch, prefetch_grid);
+    const struct grid rows = rows_of(q), ahead = GRID(q->prefetch, prefetch_grid);
     const struct ps_candidate fastest = fastest_of(q, c);
     int r = s->coarse ? try_unless_hopeless(s, &fastest, room) : ps_hopeless(s, fastest, room);
     if (r || s->coarse) return r < 0 ? r : 0;
-    for (size_t i = rows_of(q); i-- > 0;)
+    for (size_t i = rows.n; i-- > 0;)
         for (size_t j = 0; j < logs_of(&c); j++)
             for (size_t k = 0; k < ahead.n; k++) {
-                c.chunk_rows = rows_grid[i];
+                c.chunk_rows = rows.v[i];
                 c.log_steps = log_grid[j];
                 c.prefetch = ahead.v[k];
                 r = try_unless_hopeless(s, &c, room);

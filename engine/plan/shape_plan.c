@@ -360,6 +360,7 @@ int ps_candidate_build(const struct ps_plan_req *req, const struct ps_candidate 
     struct ps_plan p;
     struct ps_plan_detail *d = ps_calloc(1, sizeof *d);
     if (!d) return ps_fail(dt, -ENOMEM, "plan: out of memory");
+    d->from = *c;
     int r = begin(req, c, d, &p, dt);
     if (!r) r = place(req, c, &p, dt);
     if (!r) {

@@ -4,15 +4,6 @@
 #define PS_SHAPE_PLAN_H
 #include "engine/plan/layout.h"
 
-struct ps_candidate {
-    uint32_t slots, micro_batches, prompt_tokens, chunk_rows, prefetch, log_steps;
-    struct ps_shares weights, kv, hidden;
-    uint64_t slabs[PS_TIER__COUNT], mbs[PS_TIER__COUNT]; /* what kv and hidden come to */
-    /* Beside a GPU: */
-    double attention_host_pct; /* of the slabs that do not lie on it */
-    bool weights_pinned;
-};
-
 /* Bytes of weights that pass by: of all groups, of the largest, and of the two largest neighbours. */
 struct ps_passing {
     uint64_t all, most, pair;

@@ -2,7 +2,8 @@
 /* The closed form names a few plans that differ; the simulation orders them. Around the winner, what the closed form is least sure of
  * is tried: how many prompt tokens go into a sweep, and how far ahead weights are read. */
 #include "engine/search/search.h"
-#include "engine/plan/layout.h"
+#include "engine/plan/shape_plan.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -135,13 +136,14 @@ static struct ps_shares shares_of(const uint64_t bytes[PS_TIER__COUNT])
     return s;
 }
 
-/* What may be varied of the winner, all by a factor; as far as it was not fixed. */
+/* What may be varied of the winner, all by a factor; as far as it was not fixed. rows 0: as the closed form likes them. */
 struct step {
-    double slots, batches, tokens, ahead;
+    double slots, batches, tokens, ahead, rows;
 };
 static const struct step steps[] = {
-    { 1, 1, 2, 1 },   { 1, 1, 0.5, 1 }, { 1, 1, 1, 2 },     { 1, 1, 1, 0.5 },
-    { 0.5, 2, 1, 1 }, { 2, 0.5, 1, 1 }, { 1.5, 1, 1.5, 1 }, { 0.67, 1, 0.67, 1 },
+    { 1, 1, 2, 1, 0 },     { 1, 1, 0.5, 1, 0 },     { 1, 1, 1, 1, 4 },   { 1, 1, 1, 1, 0.25 },
+    { 1, 1, 1, 2, 0 },     { 1, 1, 1, 0.5, 0 },     { 0.5, 2, 1, 1, 0 }, { 2, 0.5, 1, 1, 0 },
+    { 1.5, 1, 1.5, 1, 0 }, { 0.67, 1, 0.67, 1, 0 },
 };
 
 static uint32_t scaled(uint32_t v, double factor)
@@ -161,6 +163,7 @@ static int variant(struct search *s, const struct step *step)
     if (!q.num_gpu_batches) q.num_gpu_batches = scaled(best->micro_batches, step->batches);
     if (!q.prefill_tokens) q.prefill_tokens = scaled(best->prefill_tokens, step->tokens);
     if (!q.prefetch) q.prefetch = scaled(best->prefetch ? best->prefetch : 1, step->ahead);
+    if (step->rows > 0) q.chunk_rows = scaled(best->chunk_rows, step->rows);
     int r = ps_plan_make(&q, &p.plan, NULL, s->dt);
     if (r == -PS_EBUDGET) return 0;
     if (r < 0) return r;
@@ -191,13 +194,18 @@ static int refine(struct search *s)
     return 0;
 }
 
+static void look_closely(struct search *s)
+{
+    s->sim.most_sweeps = s->effort.sweeps;
+    s->sim.coarse = false;
+}
+
 /* What was a quick look is looked at closely: of as many plans as may be told of, however many will be, for it may put another one first. */
 static int finish(struct search *s)
 {
     struct ps_planned p[FOUND_MAX];
     while (s->n > s->effort.close) drop(s, s->n - 1);
-    s->sim.most_sweeps = s->effort.sweeps;
-    s->sim.coarse = false;
+    look_closely(s);
     const unsigned n = s->n;
     memcpy(p, s->found, n * sizeof *p);
     s->n = 0;
@@ -209,21 +217,50 @@ static int finish(struct search *s)
     return r;
 }
 
+static void begin(const struct ps_plan_req *req, const struct ps_profile *p,
+                  const struct ps_lengths *lengths, const struct ps_schedule *schedule,
+                  enum ps_search_effort effort, const volatile int *stop, struct search *ret,
+                  struct ps_detail *dt)
+{
+    *ret = (struct search) { .req = *req, .dt = dt, .effort = efforts[effort] };
+    ps_search_rates(p, &ret->req);
+    ret->sim = (struct ps_simulate_cfg) { .model = req->model,
+                                          .kv_config = &ret->req.kv_config,
+                                          .profile = p,
+                                          .lengths = lengths,
+                                          .schedule = schedule,
+                                          .most_sweeps = PS_SEARCH_SWEEPS,
+                                          .coarse = true,
+                                          .stop = stop };
+}
+
+int ps_search_same(const struct ps_plan_req *req, const struct ps_profile *p,
+                   const struct ps_lengths *lengths, const struct ps_schedule *schedule,
+                   enum ps_search_effort effort, const struct ps_candidate *from,
+                   const volatile int *stop, struct ps_planned *ret, struct ps_detail *dt)
+{
+    struct search s;
+    struct ps_planned x;
+    begin(req, p, lengths, schedule, effort, stop, &s, dt);
+    look_closely(&s);
+    int r = ps_candidate_build(&s.req, from, &x.plan, dt);
+    if (r < 0) return r;
+    assert(ps_plan_fits(&s.req, &x.plan));
+    r = simulate(&s, &x.plan, &x.sim);
+    if (r < 0)
+        ps_plan_done(&x.plan);
+    else
+        *ret = x;
+    return r;
+}
+
 int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
               const struct ps_lengths *lengths, const struct ps_schedule *schedule,
               enum ps_search_effort effort, unsigned n, const volatile int *stop,
               struct ps_planned *ret, unsigned *ret_n, char **ret_text, struct ps_detail *dt)
 {
-    struct search s = { .req = *req, .dt = dt, .effort = efforts[effort] };
-    ps_search_rates(p, &s.req);
-    s.sim = (struct ps_simulate_cfg) { .model = req->model,
-                                       .kv_config = &s.req.kv_config,
-                                       .profile = p,
-                                       .lengths = lengths,
-                                       .schedule = schedule,
-                                       .most_sweeps = PS_SEARCH_SWEEPS,
-                                       .coarse = true,
-                                       .stop = stop };
+    struct search s;
+    begin(req, p, lengths, schedule, effort, stop, &s, dt);
     int r = candidates(&s, &s.req, s.effort.candidates, ret_text);
     if (!r) r = modest_candidates(&s);
     if (!r) r = refine(&s);

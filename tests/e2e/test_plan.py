@@ -190,6 +190,8 @@ def test_no_disk(t):
                 t.eq((p["weights_disk"], p["kv_disk"], p["hidden_disk"], p["disk_read_bytes_per_token"]), (0, 0, 0, 0), f"on disk: {args}")
         plan(t, "--host-mem", "6G", "--gpu-mem", "1G", model="opt-6.7b", hardware=h, rc=4).says("no plan fits --host-mem")
         plan(t, "--weights", "disk:100", hardware=h, rc=4).says("the disk, of which no rates are known")
+    for size, said in (("1K", "1K"), ("1000", "1000"), ("0", "0M"), ("1100K", "1M")):
+        plan(t, "--host-mem", size, hardware=profile(t, gpu=False), rc=4).says(f"no plan fits --host-mem {said}; the smallest needs")
     split = plan_json(t, "--host-mem", "8G", model="opt-6.7b", hardware=profile(t, **none))["plans"][0]
     t.check(split["weights_gpu"] > 30 and split["weights_host"] > 10 and not split["weights_disk"], f"weights between host and GPU: {split}")
 
@@ -302,6 +304,23 @@ def test_sweep_fields(t):
     r = rows(plan(t, "--sweep", "weights=host:100;host:60,disk:40", "--sweep", "gen-len=5:15:+5", hardware=h).out)
     t.eq([x["weights"] for x in r], ["host:100"] * 3 + ["host:60,disk:40"] * 3, "shares")
     t.check([x["gen-len"] for x in r[:3]] == ["5", "10", "15"] and abs(float(r[3]["weights_disk"]) - 40) < 2, "lengths, shares")
+
+
+@threads
+def test_sweep_with_more(t):
+    """A point with more is not slower than one with less, whatever the search finds for it alone; whichever stands first."""
+    def totals(axis, *more):
+        r = rows(t.run("plan", config("opt-30b"), "--hardware", os.path.join(TOP, "configs", "hardware", "t4-gcp.json"), "--requests", "10000", "--kv-policy", "h2o", "--kv-budget", "100%",
+                       *more, "--sweep", axis).out)
+        for x in r:
+            t.check(float(x["host_bytes"]) <= int(x.get("host-mem", "80G")[:-1]) << 30, f"more memory than the point has: {x}")
+        return [float(x["total_s"]) for x in r]
+
+    for axis, more, most in (("host-mem=140G,200G", [], 1), ("disk.read=4GB/s,7GB/s", ["--host-mem", "80G"], 1.01)):
+        name, values = axis.split("=")
+        got = totals(axis, *more)
+        t.check(got[1] <= got[0] * most, f"{axis}: {got}")
+        t.eq(totals(name + "=" + ",".join(reversed(values.split(","))), *more), got[::-1], f"{axis}, the other way round")
 
 
 def test_sweep_refused_points(t):

@@ -146,25 +146,89 @@ static struct rig more_of(const struct rig *r, int what, double factor)
     return m;
 }
 
+/* With more, by the plan that was found with less. */
+static double same_plan(const struct rig *more, enum ps_search_effort effort,
+                        const struct ps_planned *with_less)
+{
+    struct ps_detail dt = { "" };
+    struct ps_planned x;
+    assert_ok_dt(ps_search_same(&more->req, &more->profile, &more->lengths, NULL, effort,
+                                &with_less->plan.detail->from, NULL, &x, &dt),
+                 &dt);
+    const double s = x.sim.total_s;
+    assert_true(ps_plan_fits(&more->req, &x.plan));
+    assert_int_equal(x.plan.host_bytes, with_less->plan.host_bytes);
+    ps_plan_done(&x.plan);
+    return s;
+}
+
+struct count {
+    unsigned searches, slower;
+};
+
+static void search_with_more(const struct rig *r, enum ps_search_effort effort, int i,
+                             const struct ps_planned *p, struct count *c)
+{
+    for (int what = 0; what < PS_MORE__COUNT; what++) {
+        const double factor = between(1.02, 3);
+        const struct rig more = more_of(r, what, factor);
+        struct ps_planned m;
+        unsigned n = 0;
+        assert_int_equal(search(&more, effort, 1, &m, &n), 0);
+        const double found = m.sim.total_s / p->sim.total_s;
+        ps_plan_done(&m.plan);
+        c->searches++;
+        if (found <= 1.01) continue;
+        c->slower++;
+        print_message("%d: %g times of %d: %.1f %% slower\n", i, factor, what, 100 * (found - 1));
+        const double same = same_plan(&more, effort, p) / p->sim.total_s;
+        if (!(same <= 1.01)) fail_msg("and as it was, %g times as long", same);
+    }
+}
+
+/* A search may miss with more what it found with less, seldom, as a sweep's searches are; a sweep then takes what was found. Figures of many
+ * searches, and of plan's and generate's: docs/planning.md. */
 static void more_is_never_slower(void **state)
 {
+    const enum ps_search_effort effort =
+        getenv("PS_SEARCH_WHOLE") ? PS_SEARCH_WHOLE : PS_SEARCH_BRIEF;
+    struct count c = { 0 };
     seed = 5;
     for (int i = 0; i < many(2); i++) {
         struct rig r;
-        struct ps_planned p, m;
+        struct ps_planned p;
         unsigned n = 0;
         random_rig(&r);
-        const int e = search(&r, PS_SEARCH_BRIEF, 1, &p, &n);
-        for (int what = 0; !e && what < PS_MORE__COUNT; what++) {
-            const double factor = between(1.02, 3);
-            const struct rig more = more_of(&r, what, factor);
-            assert_int_equal(search(&more, PS_SEARCH_BRIEF, 1, &m, &n), 0);
-            if (m.sim.total_s > p.sim.total_s * 1.01)
-                fail_msg("%d: %g times of %d: %g s after %g s", i, factor, what, m.sim.total_s,
-                         p.sim.total_s);
-            ps_plan_done(&m.plan);
+        if (!search(&r, effort, 1, &p, &n)) {
+            search_with_more(&r, effort, i, &p, &c);
+            ps_plan_done(&p.plan);
         }
-        if (!e) ps_plan_done(&p.plan);
+        rig_close(&r);
+    }
+    print_message("%u searches with more of something: %u found more than 1 %% less\n", c.searches,
+                  c.slower);
+    assert_true(c.searches > 10 && c.slower <= c.searches / 100);
+}
+
+/* By hand: a plan found with less, where more is. */
+static void the_same_plan(void **state)
+{
+    seed = 7;
+    for (int i = 0; i < many(3); i++) {
+        struct rig r;
+        struct ps_planned p;
+        unsigned n = 0;
+        random_rig(&r);
+        if (!search(&r, PS_SEARCH_BRIEF, 1, &p, &n)) {
+            struct rig more = r;
+            more.req.host_mem *= 2;
+            more.req.disk_space *= 2;
+            more.req.gpu.mem_bytes *= 2;
+            assert_true(same_plan(&more, PS_SEARCH_BRIEF, &p) == p.sim.total_s);
+            ps_profile_scale(&more.profile, PS_RATE_DISK_READ, 2);
+            assert_true(same_plan(&more, PS_SEARCH_BRIEF, &p) <= p.sim.total_s * 1.01);
+            ps_plan_done(&p.plan);
+        }
         rig_close(&r);
     }
 }
@@ -218,12 +282,14 @@ static void a_signal_ends_it(void **state)
     rig_close(&r);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(random_searches),
                                         cmocka_unit_test(the_first_is_the_first),
                                         cmocka_unit_test(more_is_never_slower),
+                                        cmocka_unit_test(the_same_plan),
                                         cmocka_unit_test(more),
                                         cmocka_unit_test(a_signal_ends_it) };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
