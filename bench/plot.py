@@ -25,12 +25,23 @@ def number(v):
 
 def load(path):
     """-> rows, the command that made them (or None). A row is flat: {name: number or text}."""
+    try:
+        return read(path)
+    except OSError as e:
+        sys.exit(f"plot.py: {path}: {e.strerror}")
+    except ValueError as e:
+        sys.exit(f"plot.py: {path}: neither CSV by its name (*.csv) nor JSON: {e}")
+
+
+def read(path):
     with open(path, newline="") as f:
         if path.endswith(".csv"):
             return [planned(r) for r in csv.DictReader(f)], None
         doc = json.load(f)
     if isinstance(doc, list):
         return doc, None
+    if not isinstance(doc, dict):
+        sys.exit(f"plot.py: {path}: no list of points in it")
     if "wait_s" in doc:
         return [report(doc, path)], None
     rows = next((doc[k] for k in ("points", "rows", "plans") if isinstance(doc.get(k), list)), None)

@@ -78,9 +78,11 @@ def test_plots_data(t):
     one = {"name": "full", "prompt_len": 8, "gen_len": 4, "tokens_per_s": 5.0, "total_s": 10.0, "disk_read_busy": 20.0, "disk_write_busy": 0.0}
     t.eq(plot.load(t.path("b.json"))[0], [{**one, "host_busy": 50.0}, {**one, "host_busy": 10.0, "gpu_busy": 50.0, "h2d_busy": 100, "d2h_busy": 5.0}], "bench")
     for words, args in (("no list of points", ["over", t.write("bad.json", "{}"), "--x", "a"]), ("the data have no nothing; they have host-mem", ["over", t.path("s.csv"), "--x", "nothing"]),
-                        ("--x", ["over", t.path("s.csv")]), ("no rows", ["over", t.write("none.json", "[]"), "--x", "a"])):
+                        ("--x", ["over", t.path("s.csv")]), ("no rows", ["over", t.write("none.json", "[]"), "--x", "a"]),
+                        ("no list of points", ["over", t.write("number.json", "7"), "--x", "a"]), ("nor JSON", ["over", t.write("two.jsonl", "{}\n{}\n"), "--x", "a"]),
+                        ("No such file", ["over", t.path("nowhere.csv"), "--x", "a"])):
         p = run_plot(t, *args)
-        t.check(p.returncode and (words in p.stderr or "matplotlib is missing" in p.stderr), f"{args}: {p.stderr}")
+        t.check(p.returncode and (words in p.stderr or "matplotlib is missing" in p.stderr) and "Traceback" not in p.stderr, f"{args}: {p.stderr}")
 
 
 WAITS = [{**r, "wait_weights": 20, "wait_kv": 15.5, "wait_other": 4.5} for r in SWEEP if r["total_s"]]
