@@ -253,7 +253,11 @@ int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt)
         int e = errno;
         return ps_fail(dt, -e, "%s: %s", folder, strerror(e));
     }
-    if (!S_ISDIR(st.st_mode)) return ps_fail(dt, -ENOTDIR, "%s is not a folder", folder);
+    if (!S_ISDIR(st.st_mode))
+        return ps_fail(dt, -ENOTDIR,
+                       "%s is not a folder; of a configuration alone, penstock convert --dummy "
+                       "makes a model with random weights",
+                       folder);
     size_t k = 0;
     while (k < PS_ARRAY_LEN(kinds) && !ps_is_file(folder, kinds[k].name)) k++;
     if (k == PS_ARRAY_LEN(kinds)) return no_weights(folder, dt);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/ps_file.h"
 #include "engine/cli/cli.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -58,9 +59,12 @@ static void warn_tokenizer(const char *src)
     struct ps_detail dt = { "" };
     const int r = ps_tok_open(src, &tok, &dt);
     ps_tok_close(tok);
-    if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+    const char *why = dt.text[0] ? dt.text : ps_err_str(r);
+    if (r == -ENOENT && ps_is_file(src, "config.json"))
+        ps_say("warning: %s; prompts must be token ids, and results have no text", why);
+    else if (r < 0 && r != -ENOENT && r != -ENOTDIR)
         ps_say("warning: %s; generate refuses the packed model as long as its tokenizer is so",
-               dt.text[0] ? dt.text : ps_err_str(r));
+               why);
 }
 
 int ps_cmd_convert(int argc, char **argv)

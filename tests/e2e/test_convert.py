@@ -504,6 +504,16 @@ def test_inspect_and_doctor(t):
 
 # ---------------------------------------------------------------- tokenize
 
+def test_no_tokenizer(t):
+    """That only token ids will do is said when the model is packed, not first when a job fails; a SRC that is not there has no tokenizer to miss."""
+    src = t.copy_hf("demo-opt")
+    for name in ("vocab.json", "merges.txt"):
+        os.remove(os.path.join(src, name))
+    t.run("convert", src, "dst").says("warning", src, "no tokenizer files", "token ids")
+    t.check("warning" not in t.run("convert", "nowhere", "dst2", rc=1).says("nowhere").err, "a tokenizer is missed in SRC that is not there")
+    t.run("convert", os.path.join(src, "config.json"), "dst2", rc=1).says("config.json is not a folder", "--dummy")
+
+
 def test_broken_tokenizer(t):
     """generate refuses it before a model is packed, naming the user's file; convert warns."""
     src = t.copy_hf("demo-opt")
