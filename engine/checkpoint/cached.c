@@ -62,8 +62,9 @@ int ps_pack_folder(const char *pack_dir, char **ret, struct ps_detail *dt)
     if (!r && strlen(*ret) >= PATH_MAX - 300)
         return ps_fail(dt, -ENAMETOOLONG, "--pack-dir: not usable");
     if (!r && (r = ps_make_folders(*ret)) < 0)
-        r = ps_fail(dt, r, "%s: the folder for packed models cannot be made: %s", *ret,
-                    strerror(-r));
+        r = ps_fail(dt, r,
+                    "%s: the folder for packed models cannot be made: %s; --pack-dir names another",
+                    *ret, strerror(-r));
     return r;
 }
 
