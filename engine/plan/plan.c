@@ -124,14 +124,14 @@ static int refuse(const struct ps_plan_req *q, const struct ps_plan *least, char
     return ps_fail(dt, -PS_EBUDGET, "no plan fits %s; the smallest needs %s", allowed, needed);
 }
 
-static int none_fits(const struct ps_plan_req *q, const struct ps_candidate *least, char **ret_text,
-                     struct ps_detail *dt)
+/* Where nothing fits by the sizes that candidates are chosen by: what comes nearest may fit as built. */
+static int nearest(const struct ps_plan_req *q, const struct ps_candidate *least,
+                   struct ps_plan *ret, char **ret_text, struct ps_detail *dt)
 {
-    struct ps_plan p;
-    int r = ps_candidate_build(q, least, &p, dt);
-    if (r < 0) return r;
-    r = refuse(q, &p, ret_text, dt);
-    ps_plan_done(&p);
+    int r = ps_candidate_build(q, least, ret, dt);
+    if (r < 0 || ps_plan_fits(q, ret)) return r;
+    r = refuse(q, ret, ret_text, dt);
+    ps_plan_done(ret);
     return r;
 }
 
@@ -164,7 +164,10 @@ int ps_plan_best(const struct ps_plan_req *req, unsigned n, struct ps_plan *ret,
     unsigned built = 0;
     int r = check_req(req, dt);
     if (!r) r = ps_plan_search(req, &best, &least, dt);
-    if (!r && !best.n) r = none_fits(req, &least, ret_text, dt);
+    if (!r && !best.n) {
+        r = nearest(req, &least, ret, ret_text, dt);
+        built = !r;
+    }
     while (!r && built < best.n) {
         r = build(req, best.at[built].c, &ret[built], dt);
         built += !r;

@@ -317,6 +317,35 @@ static void refusals_say_what_fits(void **state)
     }
 }
 
+/* Less and less memory, until a plan is refused: then it is said of what there is too little. */
+static void refusals_say_why(void **state)
+{
+    struct ps_packed *m = pm_model("opt-1.3b");
+    for (int i = 0; i < 4; i++) {
+        struct ps_plan_req q = pm_req(m, 1000, 512, 32, 4 * GIB, 2 * GIB);
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        q.weights = (struct ps_shares) { { 20 + 0.37 * i, 70 - i, 10 + 0.63 * i } };
+        q.kv = (struct ps_shares) { { 0, 100, 0 } };
+        q.hidden = (struct ps_shares) { { 100, 0, 0 } };
+        q.gpu_batch_size = 12;
+        q.num_gpu_batches = 1;
+        q.prefill_tokens = 512;
+        q.prefetch = 1;
+        for (int k = 0; k < 6; k++) {
+            if (ps_plan_make(&q, &p, NULL, &dt) < 0) {
+                assert_says(&dt, "no plan fits --");
+                break;
+            }
+            pm_check(&q, &p);
+            q.host_mem = p.host_bytes;
+            q.gpu.mem_bytes = p.gpu_bytes;
+            ps_plan_done(&p);
+        }
+    }
+    ps_pack_close(m);
+}
+
 /* What the machine does not have is not offered. */
 static void refusal_beyond_the_machine(void **state)
 {
@@ -541,6 +570,7 @@ int main(void)
         cmocka_unit_test(all_layers_ahead),
         cmocka_unit_test(attention_follows_the_rates),
         cmocka_unit_test(refusals_say_what_fits),
+        cmocka_unit_test(refusals_say_why),
         cmocka_unit_test(refusal_beyond_the_machine),
         cmocka_unit_test(several),
         cmocka_unit_test(random_wishes),
