@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sched/sched.h"
+#include <assert.h>
 #include <string.h>
 
 float *ps_pass_act(struct ps_sched *s, const struct ps_pass *p, enum ps_actv a)
@@ -45,9 +46,11 @@ static int run_part(struct ps_sched *s, enum ps_op op, const void *args, const s
     return ps_dev_run(s->dev, PS_Q_COMPUTE, op, args, uses, part->chunks + n_more);
 }
 
-/* Whether H may hold a rounded copy while step i of the list runs, and after it: it has the room, and nothing that a later step reads. */
+/* Whether H may hold a rounded copy while step i of the list runs, and after it: it has the room, and nothing that a later step reads, nor is
+ * it what step i makes. */
 static bool h_is_free(const struct ps_sched *s, const struct ps_steps *list, unsigned i)
 {
+    if (list->s[i].out == PS_A_H) return false;
     if (ps_actv_width(s->shape, list->s[i].in) > 2 * ps_actv_width(s->shape, PS_A_H)) return false;
     for (; i < list->n; i++) {
         if (list->s[i].in == PS_A_H) return false;
@@ -119,10 +122,11 @@ static int input(struct ps_sched *s, const struct ps_steps *list, unsigned i, st
 }
 
 /* The bias of step i: beside rounded inputs the library wants that of an f32 result in f32. */
-static struct vector bias_of(struct ps_sched *s, const struct ps_step *t, unsigned i,
+static struct vector bias_of(struct ps_sched *s, const struct ps_steps *list, unsigned i,
                              const struct ps_pass *p, uint32_t group, bool wide)
 {
-    struct vector v = vector(s, group, t->b);
+    struct vector v = vector(s, group, list->s[i].b);
+    assert(!v.p || !wide || list == &s->layer); /* nothing else has biases that are kept */
     if (v.p && wide) v.p = (const uint8_t *) ps_weights_bias(s, p->layer, i, &v.buf);
     return v;
 }
@@ -135,7 +139,7 @@ static int step_linear(struct ps_sched *s, const struct ps_steps *list, unsigned
     const struct ps_packed_tensor *w = ps_weights_tensor(s, group, t->w);
     const enum ps_dtype type = ps_pass_type(s, p, t->out);
     const bool wide = p->rounds && type == PS_F32;
-    struct vector bias = bias_of(s, t, i, p, group, wide);
+    struct vector bias = bias_of(s, list, i, p, group, wide);
     const size_t bias_bytes = ps_dtype_bytes(wide ? PS_F32 : w->dtype);
     const float *res = ps_pass_act(s, p, t->residual);
     uint8_t *out = (uint8_t *) ps_pass_act(s, p, t->out);

@@ -19,6 +19,7 @@ struct lt_shape {
     uint8_t w_align, x_align, r_align, y_align, bias_align,
         rest[3]; /* as powers of two; bias: 0 = none */
 };
+static_assert(sizeof(lt_shape) == 6 * sizeof(uint32_t) + 12, "padding");
 struct lt_product {
     lt_shape shape;
     cublasLtMatmulDescOpaque_t desc;
