@@ -5,6 +5,7 @@
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "offload/machine.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,9 +69,10 @@ static void put_plan(const struct ps_point *p, struct ps_planned *one, struct ps
 {
     ps_figures_of(&p->engine.plan, &p->profile, one, &ret->figures);
     ret->total_s = one->sim.total_s;
-    ret->gpu = one->plan.detail->gpu;
     ret->from = one->plan.detail->from;
     ret->planned = true;
+    free(ret->reason); /* what a point with less has was not found at once */
+    ret->reason = NULL;
     ps_plan_done(&one->plan);
 }
 
@@ -83,10 +85,12 @@ static int plan_row(const struct run *x, size_t at, struct ps_detail *dt)
     int r = point_at(x, at, &p, dt);
     if (r < 0) return r;
     r = ps_point_complete(&p, x->model, dt);
+    row->gpu = p.engine.plan.gpu.mem_bytes > 0;
     if (!r)
         r = ps_search(&p.engine.plan, &p.profile, &p.lengths, NULL, PS_SEARCH_BRIEF, 1,
                       ps_signals_count(), &one, &n, NULL, dt);
     if (r == -PS_EBUDGET || r == -PS_EUSAGE) {
+        row->total_s = r == -PS_EBUDGET ? INFINITY : 0;
         row->reason = ps_concat(dt->text, "", "");
         return row->reason ? 0 : -ENOMEM;
     }
@@ -118,7 +122,7 @@ static int settle_row(const struct run *x, size_t at, struct ps_detail *dt)
 {
     const struct ps_sweep_row *rows = x->s->rows, *row = &rows[at];
     int r = 0;
-    for (unsigned a = 0; !r && row->planned && a < x->s->n_axes; a++) {
+    for (unsigned a = 0; !r && a < x->s->n_axes; a++) {
         const size_t less = ps_sweep_less(x->s, a, at);
         if (less != SIZE_MAX && rows[less].planned && rows[less].gpu == row->gpu &&
             rows[less].total_s < row->total_s)

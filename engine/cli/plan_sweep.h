@@ -29,10 +29,10 @@ struct ps_sweep_row {
     bool planned;
     struct ps_figures figures;
     char *reason;
-    /* Of its plan: */
+    bool gpu; /* it has one */
+    /* Of its plan; infinite where none was found that fits, 0 where none can be asked for. */
     double total_s;
-    bool gpu;
-    struct ps_candidate from;
+    struct ps_candidate from; /* of its plan */
 };
 struct ps_sweep {
     struct ps_axis axis[PS_SWEEPS_MAX];
