@@ -163,8 +163,8 @@ int ps_temp_beside(const char *path, struct ps_detail *dt)
     fd = mkostemp(name, O_CLOEXEC);
     if (fd < 0) {
         r = -errno;
-        return ps_fail(dt, r, "%s: no temporary file can be made in this folder: %s", folder,
-                       ps_err_str(r));
+        return ps_fail(dt, r, "%s: no temporary file can be made beside it, in %s: %s", path,
+                       folder, ps_err_str(r));
     }
     (void) unlink(name);
     return fd;
