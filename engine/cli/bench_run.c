@@ -179,7 +179,8 @@ static int run_row(struct ps_bench *b, struct ps_bench_row *row, struct ps_bench
     int r = run_plan(b, row, ret, dt);
     if (r != -PS_EPIN || ret->st.pinned_bytes >= row->plan.pinned_bytes) return r;
     ps_say_warning(NULL, dt->text);
-    row->req.pin_max = ret->st.pinned_bytes; /* no more can be pinned */
+    /* No more can be pinned. */
+    row->req.pin_max = ret->st.pinned_bytes ? ret->st.pinned_bytes : 1;
     r = ps_bench_replan(b, row, dt);
     return r < 0 ? r : run_plan(b, row, ret, dt);
 }

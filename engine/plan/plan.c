@@ -102,7 +102,10 @@ static void exceeded(const struct ps_plan_req *q, const struct ps_plan *p, bool 
                 { "--disk-space", p->disk_bytes, q->disk_space },
                 { "the disk, of which no rates are known,", ps_plan_on_disk(p),
                   q->no_disk ? 0 : UINT64_MAX },
-                { "pinned memory of", p->pinned_bytes, q->pin_max ? q->pin_max : UINT64_MAX } };
+                { "pinned memory of", p->pinned_bytes,
+                  q->pin_max > 1 ? q->pin_max
+                  : q->pin_max   ? 0
+                                 : UINT64_MAX } };
     size_t at = 0;
     *text = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(all); i++)

@@ -45,7 +45,8 @@ struct ps_plan_req {
     uint64_t host_most; /* what host_mem could be at most on this machine; 0 = not known */
     bool no_disk; /* nothing lies on disk, weights neither: it cannot be said how fast that is */
     struct ps_plan_gpu gpu;
-    uint64_t pin_max; /* bytes of host memory that can be pinned for the GPU; 0 = all of it */
+    uint64_t
+        pin_max; /* bytes of host memory that can be pinned for the GPU; 0 = all of it, 1 = none */
     enum ps_attention_at attention;
     struct ps_shares weights, kv, hidden;
     uint32_t gpu_batch_size, num_gpu_batches, prefill_tokens; /* 0 = auto */

@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(BLOCK) attn_decode(const decode_args x)
                    d = x.a.d;
     const ps_decode_row &r = x.a.rows[x.row0 + of_launch / x.a.kv_heads];
     const uint32_t chunks = (r.len + CHUNK) / CHUNK; /* of len + 1 entries */
-    float *unit = x.scratch + of_launch * x.place.of_unit();
+    float *unit = x.scratch ? x.scratch + of_launch * x.place.of_unit() : nullptr;
     if (chunk >= chunks) return;
     bool bad = false;
     for (uint32_t c = threadIdx.x; c < d; c += BLOCK) {
