@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(BLOCK) attn_decode(const decode_args x)
                    d = x.a.d;
     const ps_decode_row &r = x.a.rows[x.row0 + of_launch / x.a.kv_heads];
     const uint32_t chunks = (r.len + CHUNK) / CHUNK; /* of len + 1 entries */
-    float *unit = x.scratch ? x.scratch + of_launch * x.place.of_unit() : nullptr;
+    float *unit = x.scratch + of_launch * x.place.of_unit();
     if (chunk >= chunks) return;
     bool bad = false;
     for (uint32_t c = threadIdx.x; c < d; c += BLOCK) {
@@ -389,6 +389,8 @@ int ps_attn_decode_cuda(const void *args, const ps_span *span)
     decode_args x = { *static_cast<const ps_attn_decode *>(args), 0,           {},
                       static_cast<float *>(span->scratch),        s->counters, s->err };
     x.place = place_of(&x.a);
+    /* Chunks alone use no scratch and need none, but make an address of it. */
+    if (!x.scratch) x.scratch = reinterpret_cast<float *>(s->counters);
     const uint32_t per = PS_CUDA_COUNTERS / x.a.kv_heads;
     int r = 0;
     for (; r >= 0 && x.row0 < x.a.n_rows; x.row0 += per) {
