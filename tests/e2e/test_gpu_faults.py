@@ -94,7 +94,7 @@ def test_every_call(t, part):
             step = 256 if n > 4096 else 1               # events are made and given back thousands at a time
             codes |= {k: (2, 46, 700)[k % 3] for k in range(2, n, step)}
         for k, code in codes.items():
-            fails(job, function, k, code, resume=code == 46, named=code != 700 or not every)
+            fails(job, function, k, code, resume=code == 46, named=code != 700)     # a broken context: whichever thread meets it first tells
 
 
 def test_pinning_refused(t):
