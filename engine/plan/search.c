@@ -113,11 +113,15 @@ struct prompts {
     uint32_t v[PS_ARRAY_LEN(prompt_grid) + 1];
 };
 
+/* From the grid, up to what takes all prompts of the job in at once. */
 static struct prompts prompts_of(const struct ps_plan_req *q, const struct ps_candidate *c)
 {
-    struct prompts p = { PS_ARRAY_LEN(prompt_grid), { 0 } };
+    struct prompts p = { 0 };
     if (q->prefill_tokens) return (struct prompts) { 1, { prompt_cap(q, q->prefill_tokens) } };
-    for (size_t i = 0; i < p.n; i++) p.v[i] = prompt_cap(q, prompt_grid[i]);
+    for (size_t i = 0; i < PS_ARRAY_LEN(prompt_grid); i++) {
+        p.v[p.n++] = prompt_cap(q, prompt_grid[i]);
+        if (q->job.requests && prompt_grid[i] >= q->job.prompt_tokens) break;
+    }
     if (q->gpu.mem_bytes) p.v[p.n++] = prompt_cap(q, steady_tokens(q, c));
     return p;
 }

@@ -39,7 +39,7 @@ struct effort {
     uint32_t sweeps;   /* by so many sweeps of theirs; 0 = as many as it takes */
 };
 static const struct effort efforts[] = {
-    [PS_SEARCH_WHOLE] = { 11, 2, 16, PS_SEARCH_TOP, 0 },
+    [PS_SEARCH_WHOLE] = { 11, 2, 24, PS_SEARCH_TOP, 0 },
     [PS_SEARCH_BRIEF] = { 2, 1.25, 4, 1, 16 },
 };
 
@@ -143,7 +143,7 @@ struct step {
 static const struct step steps[] = {
     { 1, 1, 2, 1, 0 },     { 1, 1, 0.5, 1, 0 },     { 1, 1, 1, 1, 4 },   { 1, 1, 1, 1, 0.25 },
     { 1, 1, 1, 2, 0 },     { 1, 1, 1, 0.5, 0 },     { 0.5, 2, 1, 1, 0 }, { 2, 0.5, 1, 1, 0 },
-    { 1.5, 1, 1.5, 1, 0 }, { 0.67, 1, 0.67, 1, 0 },
+    { 1.5, 1, 1.5, 1, 0 }, { 0.67, 1, 0.67, 1, 0 }, { 2, 1, 1, 1, 0 },   { 0.5, 1, 1, 1, 0 },
 };
 
 static uint32_t scaled(uint32_t v, double factor)
