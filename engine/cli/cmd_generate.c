@@ -38,7 +38,7 @@ static int run_job(struct ps_generate_args *a, struct ps_detail *dt)
     if (res.plan_text) (void) fputs(res.plan_text, r < 0 ? stderr : stdout);
     if (r < 0) {
         rc = ps_say_error(r, dt);
-    } else if (a->job.dry_run && res.requests && !res.interrupted) {
+    } else if (a->job.dry_run && res.requests && !res.interrupted && !res.already_done) {
         say_planned(&a->planning, res.plan_text != NULL);
         if (!res.plan_text) ps_say("no request is valid, so there is nothing to plan");
         rc = exit_code(&res);

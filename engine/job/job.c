@@ -238,9 +238,11 @@ static int run_it(struct ps_job_work *w)
 /* A report of what is asked for and predicted, if one is wanted. */
 static int dry_run(struct ps_job_work *w)
 {
+    int r = ps_output_check_parts(&w->output, w->resume ? &w->journal.part : NULL, w->dt);
+    if (r < 0) return r;
     w->ret->prompt_tokens = w->first.stats.prompt_tokens;
     w->ret->failed = w->first.failed;
-    int r = report(w);
+    r = report(w);
     if (r < 0 || !w->planned) return r;
     w->ret->plan_text = w->cfg->engine.plan_text(&w->req, &w->plan);
     return w->ret->plan_text ? 0 : -ENOMEM;
@@ -250,7 +252,7 @@ static int course(struct ps_job_work *w)
 {
     int r = ps_output_init(&w->output, w->cfg->output, w->cfg->dump_kv);
     if (!r) r = ps_job_open_input(w);
-    if (!r && !w->cfg->dry_run) r = ps_job_open_output(w);
+    if (!r) r = ps_job_open_output(w);
     if (r > 0) {
         if (w->cfg->report && access(w->cfg->report, F_OK) < 0) return report(w);
         return 0;
@@ -297,7 +299,7 @@ int ps_job_run(const struct ps_job_cfg *cfg, struct ps_job_result *ret, struct p
     ps_spool_close(&w->spool);
     ps_table_close(&w->table);
     ps_output_done(&w->output);
-    if (w->locked) ps_journal_close(&w->journal);
+    if (w->journal_open) ps_journal_close(&w->journal);
     if (w->in_fd >= 0) (void) close(w->in_fd);
     free(w);
     return r;

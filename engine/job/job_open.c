@@ -41,22 +41,23 @@ void ps_job_use_done(struct ps_job_work *w, const struct ps_done *d)
  * was interrupted, so that is what the journal is about. */
 static int already_done(struct ps_job_work *w, const struct ps_done *d)
 {
-    int r = ps_output_tidy(&w->output, w->job, d, w->dt);
+    int r = ps_output_tidy(&w->output, w->job, d, w->cfg->dry_run, w->dt);
     if (r < 0 || (!r && w->resume)) return r;
     ps_job_use_done(w, d);
     w->ret->requests = d->done;
     w->ret->already_done = true;
-    if (r && w->resume) w->journal.remove = true;
+    if (r && w->resume && !w->cfg->dry_run) w->journal.remove = true;
     return 1;
 }
 
-/* Takes the lock, and finds out whose the journal is. */
+/* Takes the lock (a dry run only looks whether another has it), and finds out whose the journal is. */
 static int open_journal(struct ps_job_work *w)
 {
     char changed[900];
-    int r = ps_journal_open(w->output.journal, w->cfg->no_resume, &w->journal, w->dt);
+    int r = (w->cfg->dry_run ? ps_journal_look : ps_journal_open)(
+        w->output.journal, w->cfg->no_resume, &w->journal, w->dt);
     if (r < 0) return r;
-    w->locked = true;
+    w->journal_open = true;
     if (w->journal.fresh) {
         struct stat st;
         if (w->cfg->no_resume || stat(w->output.part, &st) < 0 || !st.st_size) return 0;

@@ -16,7 +16,7 @@ struct ps_job_work {
     struct stat in_stat;
     struct ps_ident ident;
     uint64_t job;
-    bool locked, planned, resume; /* resume: the journal is this job's */
+    bool journal_open, planned, resume; /* resume: the journal is this job's */
     struct ps_output output;
     struct ps_journal journal;
     struct ps_spool spool;
@@ -31,7 +31,7 @@ struct ps_job_work {
 
 /* INPUT, and what identifies the job. */
 int ps_job_open_input(struct ps_job_work *w) ps_must_check;
-/* OUTPUT's lock and journal. 1: the job is done, and nothing is left to do. */
+/* OUTPUT's lock and journal (of a dry run: what they would say). 1: the job is done, and nothing is left to do. */
 int ps_job_open_output(struct ps_job_work *w) ps_must_check;
 /* The first pass over INPUT. */
 int ps_job_read_input(struct ps_job_work *w) ps_must_check;

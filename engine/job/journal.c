@@ -12,6 +12,19 @@
 
 enum { JOURNAL_BUF = 16 << 10, VERSION = 3 };
 
+/* -EBUSY, naming it, if another process has it locked; 0 if none has. */
+static int whose(int fd, const char *path, struct ps_detail *dt)
+{
+    struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    if (fcntl(fd, F_GETLK, &l) < 0)
+        return ps_fail(dt, -errno, "%s: cannot lock: %s", path, ps_err_str(errno));
+    return l.l_type == F_UNLCK
+               ? 0
+               : ps_fail(dt, -EBUSY,
+                         "%s: process %ld is working on this output; wait for it or stop it", path,
+                         (long) l.l_pid);
+}
+
 /* Locks the file that is at path now: it may be removed by its last owner between open and lock. */
 static int open_locked(const char *path, int *ret, struct ps_detail *dt)
 {
@@ -24,13 +37,9 @@ static int open_locked(const char *path, int *ret, struct ps_detail *dt)
             int e = errno;
             if (e != EACCES && e != EAGAIN)
                 return ps_fail(dt, -e, "%s: cannot lock: %s", path, ps_err_str(e));
-            l = (struct flock) { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-            if (fcntl(fd, F_GETLK, &l) < 0)
-                return ps_fail(dt, -errno, "%s: cannot lock: %s", path, ps_err_str(errno));
-            if (l.l_type == F_UNLCK) continue; /* it ended just now */
-            return ps_fail(dt, -EBUSY,
-                           "%s: process %ld is working on this output; wait for it or stop it",
-                           path, (long) l.l_pid);
+            r = whose(fd, path, dt);
+            if (r < 0) return r;
+            continue; /* it ended just now */
         }
         struct stat a, b;
         if (fstat(fd, &a) < 0 || stat(path, &b) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev)
@@ -196,34 +205,49 @@ static int read_lines(struct ps_journal *j, struct ps_lines *l, uint64_t *ret_en
     return r;
 }
 
-static int read_it(struct ps_journal *j, struct ps_detail *dt)
+static int read_it(struct ps_journal *j, bool cut, struct ps_detail *dt)
 {
     struct ps_lines l;
     uint64_t end = 0;
     int r = ps_lines_init(&l, j->fd);
     if (!r) r = read_lines(j, &l, &end, dt);
     ps_lines_done(&l);
-    if (!r && ftruncate(j->fd, (off_t) end) < 0) r = -errno;
+    if (!r && cut && ftruncate(j->fd, (off_t) end) < 0) r = -errno;
     j->out.at = end;
-    return r < 0 && r != -PS_EFORMAT
-               ? ps_fail(dt, r, "%s: cannot be read and cut: %s", j->path, ps_err_str(r))
-               : r;
+    return r < 0 && r != -PS_EFORMAT ? ps_fail(dt, r, "%s: cannot be read%s: %s", j->path,
+                                               cut ? " and cut" : "", ps_err_str(r))
+                                     : r;
+}
+
+static int init(const char *path, struct ps_journal *j)
+{
+    memset(j, 0, sizeof *j);
+    j->fd = -1;
+    j->fresh = true;
+    j->path = ps_concat(path, "", "");
+    return j->path ? 0 : -ENOMEM;
 }
 
 int ps_journal_open(const char *path, bool discard, struct ps_journal *ret, struct ps_detail *dt)
 {
-    memset(ret, 0, sizeof *ret);
-    ret->fd = -1;
-    ret->fresh = true;
-    ret->path = ps_concat(path, "", "");
-    if (!ret->path) return -ENOMEM;
-    int r = open_locked(path, &ret->fd, dt);
+    int r = init(path, ret);
+    if (!r) r = open_locked(path, &ret->fd, dt);
     if (!r) r = ps_jout_init(&ret->out, ret->fd, 0, JOURNAL_BUF);
     uint64_t len = 1;
     bool whole;
     if (!r) r = look(ret->fd, &len, &whole);
     ret->remove = !len;
-    if (!r) r = discard ? 0 : read_it(ret, dt);
+    if (!r) r = discard ? 0 : read_it(ret, true, dt);
+    if (r < 0) ps_journal_close(ret);
+    return r;
+}
+
+int ps_journal_look(const char *path, bool discard, struct ps_journal *ret, struct ps_detail *dt)
+{
+    int r = init(path, ret);
+    if (!r) r = ps_places_look(path, &ret->fd, dt);
+    if (!r && ret->fd >= 0) r = whose(ret->fd, path, dt);
+    if (!r && ret->fd >= 0 && !discard) r = read_it(ret, false, dt);
     if (r < 0) ps_journal_close(ret);
     return r;
 }

@@ -36,6 +36,9 @@ struct ps_journal {
  * cannot be read. A torn last line is passed over. */
 int ps_journal_open(const char *path, bool discard, struct ps_journal *ret,
                     struct ps_detail *dt) ps_must_check;
+/* The same for those who only want to know: makes and changes nothing, and takes no lock (fd is -1 where there is no journal). */
+int ps_journal_look(const char *path, bool discard, struct ps_journal *ret,
+                    struct ps_detail *dt) ps_must_check;
 void ps_journal_close(struct ps_journal *j); /* removes it if `remove` */
 /* Writes the first line, synced. */
 int ps_journal_begin(struct ps_journal *j, const struct ps_ident *id, int64_t started,

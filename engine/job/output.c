@@ -226,6 +226,17 @@ int ps_output_open(struct ps_output *o, bool anew, const struct ps_part_sum *par
     return r < 0 ? bad_file(dt, r, o->part, "cannot take in what is there") : 0;
 }
 
+int ps_output_check_parts(struct ps_output *o, const struct ps_part_sum *part, struct ps_detail *dt)
+{
+    int r = ps_places_look(o->part, &o->out.fd, dt);
+    if (!r && o->dump) r = ps_places_look(o->dump_part, &o->kept.fd, dt);
+    if (r < 0 || o->out.fd < 0 || !part) return r;
+    o->sum = XXH3_createState();
+    if (!o->sum) return -ENOMEM;
+    (void) XXH3_64bits_reset(o->sum);
+    return check_sum(o, part, dt);
+}
+
 static int write_failed(struct ps_detail *dt, int r, const char *path, uint64_t off)
 {
     return ps_fail(dt, r,
@@ -345,7 +356,7 @@ static int rename_dump(struct ps_output *o, struct ps_detail *dt)
     return r < 0 ? bad_file(dt, r, o->dump, "its folder cannot be synced") : 0;
 }
 
-int ps_output_tidy(struct ps_output *o, uint64_t job, const struct ps_done *done,
+int ps_output_tidy(struct ps_output *o, uint64_t job, const struct ps_done *done, bool look,
                    struct ps_detail *dt)
 {
     ps_auto_close int fd = open(o->part, O_RDONLY | O_CLOEXEC);
@@ -353,6 +364,7 @@ int ps_output_tidy(struct ps_output *o, uint64_t job, const struct ps_done *done
     if (fd >= 0 && (count_records(fd, job, &part) < 0 || part.done != done->done ||
                     part.created != done->created))
         return 0;
+    if (look) return 1;
     if (o->dump && !access(o->dump_part, F_OK)) {
         int r = rename_dump(o, dt);
         if (r < 0) return r;

@@ -40,6 +40,9 @@ int ps_output_look(const struct ps_output *o, uint64_t job, struct ps_done *ret,
 int ps_output_open(struct ps_output *o, bool anew, const struct ps_part_sum *part, uint64_t job,
                    uint32_t layers, struct ps_table *t, struct ps_done *ret,
                    struct ps_detail *dt) ps_must_check;
+/* What open() would refuse (`part` NULL: what is there will be discarded); nothing is changed. */
+int ps_output_check_parts(struct ps_output *o, const struct ps_part_sum *part,
+                          struct ps_detail *dt) ps_must_check;
 /* A record was written to o->out, beginning at `from` (or failed with r < 0, and is taken back). */
 int ps_output_record(struct ps_output *o, int r, uint64_t from, struct ps_table *t, uint32_t index,
                      struct ps_detail *dt) ps_must_check;
@@ -54,7 +57,7 @@ int ps_output_sum(struct ps_output *o, struct ps_part_sum *ret, struct ps_detail
 int ps_output_finish(struct ps_output *o, const struct ps_table *t, bool completion,
                      const volatile sig_atomic_t *stop, struct ps_detail *dt) ps_must_check;
 /* OUTPUT is complete, with `done`: ends what a finish() that was cut short left to do. 1 if the journal may go, 0 if the part file
- * belongs to a newer attempt, or an error. */
-int ps_output_tidy(struct ps_output *o, uint64_t job, const struct ps_done *done,
+ * belongs to a newer attempt, or an error. `look`: nothing is changed. */
+int ps_output_tidy(struct ps_output *o, uint64_t job, const struct ps_done *done, bool look,
                    struct ps_detail *dt) ps_must_check;
 #endif

@@ -82,11 +82,10 @@ int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in, struct 
     return r;
 }
 
-int ps_places_open(const char *path, int flags, int *ret_fd, struct ps_detail *dt)
+static int open_own(const char *path, int flags, int *ret_fd, struct ps_detail *dt)
 {
     struct stat st;
-    ps_auto_close int fd =
-        open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0666);
+    ps_auto_close int fd = open(path, O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0666);
     if (fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO)
         return ps_fail(dt, -errno, "%s: cannot open: %s", path, ps_err_str(errno));
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
@@ -97,4 +96,17 @@ int ps_places_open(const char *path, int flags, int *ret_fd, struct ps_detail *d
             path);
     *ret_fd = PS_TAKE_FD(fd);
     return 0;
+}
+
+int ps_places_open(const char *path, int flags, int *ret_fd, struct ps_detail *dt)
+{
+    return open_own(path, O_RDWR | O_CREAT | flags, ret_fd, dt);
+}
+
+int ps_places_look(const char *path, int *ret_fd, struct ps_detail *dt)
+{
+    struct stat st;
+    *ret_fd = -1;
+    if (lstat(path, &st) < 0 && errno == ENOENT) return 0;
+    return open_own(path, O_RDWR, ret_fd, dt);
 }

@@ -13,4 +13,6 @@ int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in,
 /* Opens (makes) a file of the job's own for reading and writing. A link, folder, pipe or device of that name is somebody else's: it is
  * refused, -PS_EUSAGE. */
 int ps_places_open(const char *path, int flags, int *ret_fd, struct ps_detail *dt) ps_must_check;
+/* The same without making it, to see what would be found there: -1 in *ret_fd if nothing is. */
+int ps_places_look(const char *path, int *ret_fd, struct ps_detail *dt) ps_must_check;
 #endif

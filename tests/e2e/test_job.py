@@ -254,7 +254,8 @@ def test_lock(t):
     while not t.exists("out.jsonl.journal") and time.monotonic() < end:
         time.sleep(0.005)
     try:
-        t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW, rc=(1, 2)).says(str(p.pid))
+        for dry in ([], ["--dry-run"]):
+            t.run("generate", t.model("demo-opt"), job, "-o", "out.jsonl", *SLOW, *dry, rc=1).says(str(p.pid))
         t.check(p.poll() is None, "the first went on")
     finally:
         p.send_signal(signal.SIGINT)
@@ -427,6 +428,42 @@ def test_dry_run_exit(t, value):
         t.check(not dry or ("block" in r.out) == ("[2, 5]" in prompts), "the plan")
         t.check(not dry or os.listdir(t.dir) == ["in.jsonl"], "a dry run writes nothing")
     t.check(not prompts or f"{len(prompts)} result{'s' * (len(prompts) > 1)} in out.jsonl" in r.err, f"says {r.err[-200:]!r}")
+
+
+def files(t):
+    return {name: t.read(name) for name in os.listdir(t.dir)}
+
+
+def test_dry_run_answers(t):
+    """What stands at OUTPUT and beside it is refused, or told, by a dry run as by the run, and the dry run changes nothing there."""
+    demo, job, m = t.model("demo-opt"), long_job(t, 16, 20), t.model("pre-f16")
+    interrupt(t, job)
+    begun = {s: t.read("out.jsonl" + s) for s in (".journal", ".part")}
+    os.remove(t.path("out.jsonl.journal"))
+    os.remove(t.path("out.jsonl.part"))
+    other = t.job([{"prompt": [2, 7]}, {"prompt": 3}])
+    flipped = bytearray(begun[".part"])
+    flipped[5] ^= 4
+    torn = begun[".journal"] + b'{"run": 2, "su'
+    states = [("somebody's data", m, other, {"": b"somebody's data\n"}, [], 1, "--overwrite"), ("to be replaced", m, other, {"": b"somebody's data\n"}, ["--overwrite"], 3, ""),
+              ("another job's journal", m, other, begun, [], 1, "another job"), ("to be discarded", m, other, begun, ["--no-resume"], 3, ""),
+              ("a part file alone", m, other, {".part": begun[".part"]}, [], 1, "without its journal"), ("no journal", m, other, {".journal": b"no journal\n"}, [], 1, "line 1"),
+              ("dump wanted later", demo, job, begun, [*SLOW, "--dump-kv", "kv.jsonl"], 1, "--dump-kv"), ("damage", demo, job, {**begun, ".part": bytes(flipped)}, SLOW, 1, "damaged"),
+              ("a torn journal", demo, job, {**begun, ".journal": torn}, SLOW, 0, ""), ("complete", m, other, None, [], 3, "complete already"),
+              ("complete, to be done anew", m, other, None, ["--no-resume"], 3, "")]
+    t.generate(m, other, rc=3)
+    results = {"": t.read("out.jsonl")}
+    for what, model, of, there, opts, rc, says in states:
+        for name in [x for x in os.listdir(t.dir) if x.startswith("out.jsonl")]:
+            os.remove(t.path(name))
+        for suffix, data in (results if there is None else there).items():
+            t.write("out.jsonl" + suffix, data)
+        before = files(t)
+        dry = t.run("generate", model, of, "-o", "out.jsonl", *opts, "--dry-run", rc=rc).says(says)
+        t.eq(files(t), before, f"{what}: files after a dry run")
+        run = t.run("generate", model, of, "-o", "out.jsonl", *opts, rc=rc).says(says)
+        t.check(rc != 1 or dry.err == run.err, f"{what}: {dry.err!r}, and the run {run.err!r}")
+    t.run("generate", m, other, "-o", "none/out.jsonl", "--dry-run", rc=1).says("none")
 
 
 def test_progress(t):
