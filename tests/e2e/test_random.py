@@ -146,7 +146,7 @@ class Case:
     def least_memory(self, options):
         """The smallest --host-mem, in KiB, that takes these options, found by --dry-run."""
         def fits(kib):
-            return self.run(*self.options("in.jsonl", options), "--host-mem", f"{kib}K", "--dry-run", rc=(0, 3, 4)).rc != 4
+            return self.run(*self.options("in.jsonl", options), "--host-mem", f"{kib}K", "--dry-run", "--no-resume", "--overwrite", rc=(0, 3, 4)).rc != 4
         high = 64
         while not fits(high):
             high *= 2
