@@ -35,6 +35,12 @@ void ps_say_warning(void *ud, const char *text);
 /* Tells an error and gives its exit code. */
 int ps_say_error(int err, const struct ps_detail *dt);
 
+/* What a file is that is not what was expected, in words that follow "is"; NULL: no kind that is known. */
+const char *ps_what_is(const char *path);
+/* -PS_EUSAGE for a command's two arguments, a folder and a file, that were given in the other order. */
+int ps_check_swapped(const char *folder_is, const char *folder, const char *file_is,
+                     const char *file, struct ps_detail *dt) ps_must_check;
+
 /* A file that is written in the end, looked at before the work: it can be, and is none of the `n` that are read (NULLs are none). */
 int ps_output_check(const char *option, const char *output, const char *const *inputs, size_t n,
                     struct ps_detail *dt) ps_must_check;
@@ -42,7 +48,7 @@ int ps_output_check(const char *option, const char *output, const char *const *i
 /* Prints a report's tree (NULL: there was no memory for it) and a line end, and gives it up. */
 int ps_print_json(json_t *report) ps_must_check;
 
-/* argp_parse(). As it ends the process on wrong usage, so does this where there is no memory for it. */
+/* argp_parse(), with -h as --help. As it ends the process on wrong usage, so does this where there is no memory for it. */
 void ps_opt_parse(const struct argp *argp, int argc, char **argv, void *input);
 /* The next of a command's two arguments; a third is wrong usage. `names`: "SRC and DST". */
 void ps_opt_two(struct argp_state *st, char *arg, const char *names, const char **first,

@@ -67,6 +67,20 @@ static void warn_tokenizer(const char *src)
                why);
 }
 
+/* What would be read is not there, and what would be written is a source. */
+static int check_swapped(const struct args *a, struct ps_detail *dt)
+{
+    const bool swapped = a->dummy ? !ps_is_regular(a->src) && ps_is_regular(a->dst)
+                                  : !ps_is_file(a->src, "config.json") && !ps_is_regular(a->src) &&
+                                        ps_is_file(a->dst, "config.json") && !ps_pack_is(a->dst);
+    return !swapped
+               ? 0
+               : ps_fail(dt, -PS_EUSAGE,
+                         "SRC %s is no %s, and DST %s is one: they seem to be swapped; what is "
+                         "read comes first",
+                         a->src, a->dummy ? "model configuration" : "model", a->dst);
+}
+
 int ps_cmd_convert(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -85,8 +99,10 @@ int ps_cmd_convert(int argc, char **argv)
     ps_opt_parse(&argp, argc, argv, &a);
     ps_signals_catch();
     ps_convert_ui(&a.opt, false);
-    if (!a.dummy) warn_tokenizer(a.src);
-    int r = a.dummy ? ps_pack_dummy(a.src, a.dst, a.seed, &a.opt, &dt)
+    int r = check_swapped(&a, &dt);
+    if (!r && !a.dummy) warn_tokenizer(a.src);
+    if (!r)
+        r = a.dummy ? ps_pack_dummy(a.src, a.dst, a.seed, &a.opt, &dt)
                     : ps_pack_convert(a.src, a.dst, &a.opt, &dt);
     ps_progress_end();
     return r < 0 ? ps_say_error(r, &dt) : PS_EXIT_OK;

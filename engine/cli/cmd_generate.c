@@ -57,7 +57,8 @@ int ps_cmd_generate(int argc, char **argv)
     struct ps_detail dt = { "" };
     ps_generate_parse(argc, argv, &a);
     ps_signals_catch();
-    int r = ps_generate_machine(&a, a.job.output, &m, &dt), rc;
+    int r = ps_check_swapped("MODEL", a.model, "INPUT", a.job.input, &dt), rc;
+    if (!r) r = ps_generate_machine(&a, a.job.output, &m, &dt);
     if (!r) r = open_tok(a.model, &m, &dt);
     if (!r) r = ps_generate_open(&a, &m, &dt);
     if (!r) {

@@ -48,7 +48,7 @@ struct summary {
     bool foreign; /* holds a line that is no record */
 };
 
-/* -PS_EFORMAT if the first line is no record of ours. */
+/* -PS_EFORMAT if the first line is no record of ours; no records where there is no whole line. */
 static int summarise(const char *path, struct summary *s)
 {
     ps_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -73,7 +73,19 @@ static int summarise(const char *path, struct summary *s)
             s->longest_generated = rec.generated_tokens;
     }
     ps_results_close(rs);
-    return r < 0 ? r : s->records ? 0 : -PS_EFORMAT;
+    return r;
+}
+
+/* Results of a job that is under way, or was interrupted: OUTPUT.part beside OUTPUT.journal. */
+static bool is_part(const char *path)
+{
+    static const char part[] = ".part";
+    const size_t n = strlen(path), k = sizeof part - 1;
+    if (n <= k || strcmp(path + n - k, part) != 0) return false;
+    ps_auto_free char *journal = ps_concat(path, "", ".journal");
+    if (!journal) return false;
+    memcpy(journal + n - k, ".journal", sizeof ".journal");
+    return ps_is_regular(journal);
 }
 
 static int print_summary(const struct args *a, const struct summary *s)
@@ -82,13 +94,18 @@ static int print_summary(const struct args *a, const struct summary *s)
     if (a->json) {
         json_t *j = json_pack(
             "{s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "path",
-            ps_json_text(a->path), "kind", "results", "job", json_sprintf("%016" PRIx64, s->job),
-            "records", (json_int_t) s->records, "failed", (json_int_t) s->failed, "stopped",
+            ps_json_text(a->path), "kind", "results", "job",
+            s->records ? json_sprintf("%016" PRIx64, s->job) : json_null(), "records",
+            (json_int_t) s->records, "failed", (json_int_t) s->failed, "stopped",
             (json_int_t) s->stopped, "prompt_tokens", (json_int_t) s->prompt_tokens,
             "generated_tokens", (json_int_t) s->generated_tokens, "longest_prompt",
             (json_int_t) s->longest_prompt, "longest_generated", (json_int_t) s->longest_generated,
             "bytes", (json_int_t) s->bytes, "other_lines", s->foreign);
         return ps_print_json(j);
+    }
+    if (!s->records) {
+        (void) printf("%s: no results so far, of a job that has not ended\n", a->path);
+        return 0;
     }
     (void) printf("%s: results of job %016" PRIx64 "\n", a->path, s->job);
     (void) printf("  records           %" PRIu64 ", of which %" PRIu64 " failed\n", s->records,
@@ -153,10 +170,17 @@ int ps_cmd_inspect(int argc, char **argv)
     struct stat st;
     ps_opt_parse(&argp, argc, argv, &a);
     int there = stat(a.path, &st) < 0 ? -errno : 0;
-    if (!there && S_ISREG(st.st_mode) && !summarise(a.path, &s)) {
+    if (!there && S_ISREG(st.st_mode) && !summarise(a.path, &s) && (s.records || is_part(a.path))) {
         int e = print_summary(&a, &s);
         return e < 0 ? ps_say_error(e, &dt) : PS_EXIT_OK;
     }
     int r = there == -ENOENT ? inspect_nothing(a.path, &dt) : inspect_model(&a, &dt);
+    const char *what = r == -PS_EFORMAT || r == -PS_EUNSUPPORTED ? ps_what_is(a.path) : NULL;
+    if (what)
+        r = ps_fail(
+            &dt, r,
+            "%s is %s; inspect takes a model folder, its config.json, a weights file, or a file "
+            "of results",
+            a.path, what);
     return r < 0 ? ps_say_error(r, &dt) : r ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

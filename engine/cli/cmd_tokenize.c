@@ -45,7 +45,8 @@ int ps_cmd_tokenize(int argc, char **argv)
     struct ps_detail dt = { "" };
     struct ps_tok *tok = NULL;
     ps_opt_parse(&argp, argc, argv, &a);
-    int r = ps_tok_open(a.model, &tok, &dt);
+    int r = ps_check_swapped("MODEL", a.model, "FILE", a.file, &dt);
+    if (!r) r = ps_tok_open(a.model, &tok, &dt);
     if (!r && a.decode) r = ps_detokenize_file(tok, a.file, false, stdout, &dt);
     if (!r && !a.decode) r = ps_tokenize_file(tok, a.file, !a.no_special, stdout, &dt);
     ps_tok_close(tok);

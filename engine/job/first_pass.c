@@ -159,6 +159,16 @@ static int spool_it(struct pass *p, uint64_t line, const int32_t *ids, uint64_t 
     return r < 0 ? r : ps_table_add(p->table, off, (uint32_t) line);
 }
 
+/* Of an INPUT whose first line is no object, which option it may have wanted. */
+static void hint_text(struct ps_request *q, const char *s, size_t len)
+{
+    const size_t n = strlen(q->message);
+    while (len && (*s == ' ' || *s == '\t')) s++, len--;
+    if (q->error && len && *s != '{')
+        (void) snprintf(q->message + n, sizeof q->message - n,
+                        "; plain text, one prompt a line, is read with --text");
+}
+
 static int one_line(struct pass *p, enum ps_line kind, uint64_t line, char *s, size_t len)
 {
     struct ps_request *q = &p->req;
@@ -172,6 +182,7 @@ static int one_line(struct pass *p, enum ps_line kind, uint64_t line, char *s, s
         ps_request_text(&p->cfg->rules, s, len, q);
     } else {
         ps_request_json(&p->cfg->rules, s, len, q);
+        if (!p->table->n) hint_text(q, s, len);
     }
     int r = name_it(p, line);
     if (!r && !q->error) {

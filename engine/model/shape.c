@@ -202,6 +202,12 @@ int ps_shape_load(const char *path, struct ps_shape *ret, char **ret_json, size_
     size_t len;
     if (!file) return ps_fail(dt, -ENOMEM, "out of memory for %s", path);
     int r = ps_slurp(file, CONFIG_BYTES_MAX, &json, &len, dt);
+    if (r == -ENOENT)
+        return ps_fail(
+            dt, r,
+            "%s is no model folder: it has no config.json (one in Hugging Face layout, or "
+            "one that penstock convert made, was expected)",
+            path);
     if (r < 0 || (r = ps_shape_parse(json, len, file, ret, dt)) < 0) return r;
     *ret_json = PS_TAKE(json);
     *ret_len = len;

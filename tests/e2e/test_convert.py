@@ -502,6 +502,29 @@ def test_inspect_and_doctor(t):
     t.run("inspect", "nowhere", rc=(1, 2)).says("nowhere", "no such file")
 
 
+def test_inspect_others(t):
+    """A file that is neither model nor results is called what it is; results of which there is none yet, too."""
+    m, job = t.model("pre-f16"), t.job([{"prompt": [2, 5]}])
+    t.generate(m, job, "--report", "report.json", "--trace", "trace.json", "--dump-kv", "kv.jsonl")
+    t.write("text", "Once upon a time, there was a prompt.\n")
+    t.write("empty", "")
+    t.write("late.jsonl.journal", '{"penstock_journal": 2, "job": "00"}\n')
+    os.mkdir(t.path("folder"))
+    top = TOP
+    for name, words in ((job, "a file of requests"), ("report.json", "a report"), ("trace.json", "a timeline"), ("kv.jsonl", "--dump-kv"), ("text", "plain text"), ("empty", "is empty"),
+                        ("late.jsonl.journal", "the journal of a job"), (os.path.join(top, "configs/hardware/t4-gcp.json"), "a hardware profile"),
+                        (os.path.join(top, "configs/bench/ablation.json"), "a suite"), ("folder", "no model folder: it has no config.json")):
+        t.run("inspect", name, rc=1).says(name, words, "" if name == "folder" else "a file of results")
+    for part in ("", '{"id": "batch_re'):
+        t.write("late.jsonl.part", part)
+        t.run("inspect", "late.jsonl.part").says("no results so far")
+        d = json.loads(t.run("inspect", "late.jsonl.part", "--json").out)
+        t.eq((d["kind"], d["job"], d["records"]), ("results", None, 0), "--json")
+    os.remove(t.path("late.jsonl.journal"))
+    t.write("late.jsonl.part", "")
+    t.run("inspect", "late.jsonl.part", rc=1).says("is empty")
+
+
 # ---------------------------------------------------------------- tokenize
 
 def test_no_tokenizer(t):

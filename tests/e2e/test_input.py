@@ -2,7 +2,7 @@
 """What bad input gets: every line's error is its own record, the job goes on, nothing is cut silently."""
 import json, os
 
-from harness import cases, same, smoke
+from harness import TOP, cases, same, smoke
 
 BIG = 1 << 64
 ANY = ("invalid_request", "unsupported_value", "invalid_json", "unknown_field")
@@ -280,6 +280,7 @@ def test_warned_first(t):
     t.check("warning" not in r.err, f"warned of nothing: {r.err}")
 
 
+COMMANDS = ("convert", "generate", "plan", "bench", "inspect", "tokenize", "doctor", "probe")
 USAGE = {
     "no input": ["generate", "MODEL"],
     "no output": ["generate", "MODEL", "in.jsonl"],
@@ -338,6 +339,26 @@ def test_refused(t):
     t.run("generate", m, "nothing.jsonl", "-o", "out.jsonl", rc=(1, 2)).says("nothing.jsonl")
     t.run("generate", "nowhere", "in.jsonl", "-o", "out.jsonl", rc=(1, 2)).says("nowhere")
     t.run("generate", m, "in.jsonl", "-o", "no/such/folder/out.jsonl", rc=(1, 2)).says("no/such/folder")
+
+
+def test_swapped(t):
+    """Two arguments in the other's place are told so, and nothing is made."""
+    m, job, config = t.model("pre-f16"), t.job([{"prompt": [2, 5]}]), os.path.join(TOP, "configs/models/opt-125m.json")
+    there = sorted(os.listdir(t.dir))
+    for args in (["generate", job, m, "-o", "out.jsonl"], ["tokenize", job, m], ["convert", "dst", t.hf("pre-f16")], ["convert", "--dummy", "dst", config]):
+        t.run(*args, rc=2).says(*[a for a in args[1:3] if a[0] != "-"], "seem to be swapped")
+    t.eq(sorted(os.listdir(t.dir)), there, "files")
+    t.run("convert", "nowhere", m, rc=1).says("nowhere: No such file")     # DST is a packed model, as for --overwrite
+
+
+def test_text_without_option(t):
+    """Plain text where requests were expected: the first line's error names --text, those that follow do not."""
+    t.write("in.txt", "Once upon a time\n[There] was a prompt\n")
+    t.run("generate", t.model("demo-opt"), "in.txt", "-o", "out.jsonl", rc=3).says("line 1: not JSON", "is read with --text")
+    t.eq(["--text" in e["error"]["message"] for e in map(json.loads, t.read("out.jsonl").splitlines())], [True, False], "records that say --text")
+    t.run("generate", t.model("demo-opt"), "in.txt", "-o", "out.jsonl", "--text", "--overwrite")
+    t.write("in.jsonl", '\n "a text"\n')
+    t.run("generate", t.model("demo-opt"), "in.jsonl", "-o", "out2.jsonl", rc=3).says("line 2: an object was expected; plain text, one prompt a line, is read with --text")
 
 
 def test_help_and_version(t):
