@@ -29,7 +29,8 @@ static void help(FILE *out)
                  out);
     for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
         (void) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    (void) fputs("\npenstock COMMAND --help tells a command's options. Exit status: 0 ok, 1 "
+    (void) fputs("\npenstock help COMMAND (or COMMAND --help) tells a command's options. Exit "
+                 "status: 0 ok, 1 "
                  "failed, 2 wrong usage, 3 done but some requests "
                  "failed,\n4 refused because it does not fit, 130 stopped by a signal (what was "
                  "finished is kept).\n",
@@ -66,25 +67,48 @@ static void check_stdout(int rc, void *unused)
     _exit(rc ? rc : PS_EXIT_FAILED);
 }
 
+/* -1: there is no such command. */
+static int run(const char *name, int argc, char **argv)
+{
+    static char title[64];
+    for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
+        if (strcmp(name, commands[i].name) != 0) continue;
+        (void) snprintf(title, sizeof title, "penstock %s", commands[i].name);
+        argv[0] = title;
+        return commands[i].run(argc, argv);
+    }
+    return -1;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(name, *names) != 0) names++;
+    return *names != NULL;
+}
+
 int main(int argc, char **argv)
 {
     fill_standard_streams();
     if (on_exit(check_stdout, NULL)) return PS_EXIT_FAILED;
     argp_err_exit_status = PS_EXIT_USAGE;
     cpu_mask();
+    static const char *const asks[] = { "help", "--help", "-h", "-?", NULL };
     const char *name = argc > 1 ? argv[1] : "";
-    for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
-        static char title[64];
-        if (strcmp(name, commands[i].name) != 0) continue;
-        (void) snprintf(title, sizeof title, "penstock %s", commands[i].name);
-        argv[1] = title;
-        return commands[i].run(argc - 1, argv + 1);
+    bool asked = is_one_of(name, asks);
+    int rc = -1;
+    if (asked && argc > 2) { /* help COMMAND */
+        static char option[] = "--help";
+        name = argv[2];
+        rc = run(name, 2, (char *[]) { NULL, option, NULL });
+        asked = is_one_of(name, asks);
+    } else if (argc > 1) {
+        rc = run(name, argc - 1, argv + 1);
     }
+    if (rc >= 0) return rc;
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
         (void) printf("penstock %s\n", PS_VERSION);
         return PS_EXIT_OK;
     }
-    bool asked = !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help");
     if (*name && !asked) ps_say("\"%s\" is no command", name);
     help(asked ? stdout : stderr);
     return asked ? PS_EXIT_OK : PS_EXIT_USAGE;

@@ -56,9 +56,20 @@ int ps_print_json(json_t *report)
     return r;
 }
 
+static error_t parse_h(int key, char *arg, struct argp_state *st)
+{
+    (void) arg;
+    if (key != 'h') return ARGP_ERR_UNKNOWN;
+    argp_state_help(st, st->out_stream, ARGP_HELP_STD_HELP);
+    return 0;
+}
+
 void ps_opt_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
-    const int e = argp_parse(argp, argc, argv, 0, NULL, input);
+    static const struct argp_option h[] = { { NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0 }, { 0 } };
+    static const struct argp argp_h = { .options = h, .parser = parse_h };
+    const struct argp_child both[] = { { .argp = argp }, { .argp = &argp_h }, { 0 } };
+    const int e = argp_parse(&(struct argp) { .children = both }, argc, argv, 0, NULL, input);
     if (!e) return;
     ps_say("options: %s", ps_err_str(e));
     exit(PS_EXIT_FAILED);

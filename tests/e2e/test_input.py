@@ -361,6 +361,21 @@ def test_text_without_option(t):
     t.run("generate", t.model("demo-opt"), "in.jsonl", "-o", "out2.jsonl", rc=3).says("line 2: an object was expected; plain text, one prompt a line, is read with --text")
 
 
+def test_help(t):
+    """However help is asked for, it is the same, and on stdout; of what is no command it is wrong usage."""
+    whole = t.run("--help").out
+    for args in (["help"], ["-h"], ["help", "--help"]):
+        t.eq(t.run(*args).out, whole, " ".join(args))
+    for c in COMMANDS:
+        want = t.run(c, "--help").out
+        for args in ([c, "-h"], ["help", c], ["--help", c]):
+            t.eq(t.run(*args).out, want, " ".join(args))
+    for args in (["help", "nothing"], ["nothing"], ["nothing", "--help"]):
+        r = t.run(*args, rc=2).says('"nothing" is no command', *COMMANDS)
+        t.eq(r.out, "", "stdout")
+    t.run(rc=2).says(*COMMANDS)
+
+
 def test_help_and_version(t):
     out = t.run("--help").out
     for c in ("convert", "generate", "plan", "inspect", "doctor", "tokenize"):
