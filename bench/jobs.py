@@ -14,14 +14,15 @@ rows
 
 Weights are random (`penstock convert --dummy`); Hugging Face reads the very same file. Needs torch, transformers and accelerate for
 the first two rows (python3 -m venv .venv && .venv/bin/pip install torch transformers accelerate, then run this with .venv/bin/python).
-A job of the peer that would take longer than --budget-s is measured over fewer batches and tokens and projected from its own steady
-rate; the table says so. Writes bench/results/jobs-ROW.md and .json.
+A job of the peer that would take longer than --budget-s is measured over one batch's first and last tokens and projected from their rates; the
+table says so. Writes bench/results/jobs-ROW.md and .json.
 """
 import argparse, json, os, platform, re, shutil, statistics, subprocess, sys, time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(TOP, "bench", "results")
 GIB = 1 << 30
+LAST = 3                                # steps that a projection takes from the end of a batch
 LOAD = os.getloadavg()[0]
 
 
@@ -146,8 +147,24 @@ def peer_make(folder, dst, dtype):
     print("{}")
 
 
+def last_steps(m, batch, held):
+    """Seconds of a batch's last steps, before which its cache holds so many tokens. The cache is made, not computed: no long prompt asks for memory."""
+    import torch, transformers
+    c, cache, steps = m.config, transformers.DynamicCache(), []
+    for layer in range(c.num_hidden_layers):
+        cache.update(*(torch.zeros(batch, c.num_attention_heads, held, c.hidden_size // c.num_attention_heads, dtype=m.dtype) for _ in range(2)), layer)
+    for i in range(LAST):
+        ids = torch.randint(5, c.vocab_size, (batch, 1))
+        begin = time.monotonic()
+        with torch.inference_mode():
+            m(input_ids=ids, past_key_values=cache, attention_mask=torch.ones(batch, held + i + 1, dtype=torch.long), use_cache=True)
+        steps.append(time.monotonic() - begin)
+    return steps
+
+
 def peer_run(folder, offload, dtype, batch, n, prompt, new, steps):
-    """One process of the peer; prints {"load_s", "prefill_s", "step_s", "batches"}: seconds a batch's prompt and a step take."""
+    """One process of the peer; prints {"load_s", "prefill_s", "step_s", "batches", ...}: seconds a batch's prompt and a step take. If these are not all
+    steps: a mean of the first and the last ones."""
     import torch, transformers
     from accelerate import disk_offload, init_empty_weights
     torch.manual_seed(0)
@@ -182,8 +199,9 @@ def peer_run(folder, offload, dtype, batch, n, prompt, new, steps):
         whole.append(time.monotonic() - t0)
         prefill.append(marks[0] - t0)
         step += [b - x for x, b in zip(marks, marks[1:])]
-    print(json.dumps({"load_s": load, "prefill_s": statistics.median(prefill), "step_s": statistics.median(step), "step_min": min(step), "step_max": max(step),
-                      "batches": batches, "measured_batches": len(prefill), "steps": steps}))
+    last = last_steps(m, batch, prompt + new - 1 - LAST) if steps < new else step
+    print(json.dumps({"load_s": load, "prefill_s": statistics.median(prefill), "step_s": (statistics.median(step) + statistics.median(last)) / 2,
+                      "first_steps": step[:steps], "last_steps": last[-LAST:], "batches": batches, "measured_batches": len(prefill), "steps": steps}))
 
 
 def peer(a, limit, mode, dtype, batch, n, prompt, new, steps):
@@ -234,7 +252,7 @@ def line(name, runs, base=None):
         return f"| {name} | failed: {runs[0]['error'][-120:]} | | | | |"
     rate = [r["tokens_per_s"] for r in ok]
     spread = f" ({min(rate):.2f} - {max(rate):.2f})" if len(rate) > 1 else ""
-    how = "projected from %d step(s)" % ok[0]["steps"] if ok[0].get("projected") else "measured"
+    how = f"projected from the first {ok[0]['steps']} and the last {LAST} steps of a batch" if ok[0].get("projected") else "measured"
     lost = f", {len(runs) - len(ok)} of {len(runs)} failed" if len(ok) < len(runs) else ""
     return (f"| {name} | {median(runs, 'tokens_per_s'):.2f}{spread} | {median(runs, 'decode_per_s'):.2f} | {median(runs, 'total_s'):.1f} | "
             f"{over(runs, base, 'tokens_per_s') if base else ''} | {how}{lost} |")
@@ -280,13 +298,6 @@ def rounds(a, row, runs):
     return data
 
 
-def peer_try(a, limit, dtype, batch, n, prompt, new):
-    """A batch size is the peer's if its cache fits at the job's end, too; what is measured are the first steps, with a short cache."""
-    r = peer(a, limit, "offload", dtype, batch, n, prompt, new, a.peer_steps)
-    late = r if "error" in r else peer(a, limit, "offload", dtype, batch, n, prompt + new - 2, new, 2)
-    return {**late, "error": f"{late['error']} with {prompt + new} tokens in the cache"} if "error" in late and "error" not in r else r
-
-
 def row_offload(a):
     n, prompt, new = a.prompts or 256, 32, 128
     lim = Limit(a.limit)
@@ -295,7 +306,7 @@ def row_offload(a):
         done = {(r["dtype"], r["batch"]): r for r in old.get("tried", [])}
         for dtype in a.peer_dtypes:             # once: the peer's best data type and batch size
             for batch in a.peer_batches:
-                r = done.get((dtype, batch)) or peer_try(a, lim, dtype, batch, n, prompt, new)
+                r = done.get((dtype, batch)) or peer(a, lim, "offload", dtype, batch, n, prompt, new, a.peer_steps)
                 tried.append(r)
                 print(f"# accelerate {dtype} batch {batch}: {r.get('error') or '%.2f tokens/s' % r['tokens_per_s']}", file=sys.stderr, flush=True)
                 if "error" in r:
@@ -367,8 +378,8 @@ def main():
     ap.add_argument("--work", default=os.path.join(TOP, "build", "bench-jobs"), help="where models and results go while it runs")
     ap.add_argument("--budget-s", type=float, default=600, help="time limit of one process of the peer; four times that for ours")
     ap.add_argument("--peer-dtypes", type=lambda s: s.split(","), default=["bfloat16", "float32"])
-    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[4, 8, 12, 16, 20, 24])
-    ap.add_argument("--peer-steps", type=int, default=6, help="tokens that the peer's offloaded runs are measured over")
+    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[8, 16, 24, 32, 40, 48, 64])
+    ap.add_argument("--peer-steps", type=int, default=6, help="tokens at the start of a batch that the peer's offloaded runs are measured over, beside its last ones")
     ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the rows `h2o-*`: one that gives full 8 to 12 slots")
     ap.add_argument("--h2o-length", type=int, default=512)
     ap.add_argument("--h2o-prompts", type=lambda s: [int(x) for x in s.split(",")], default=[10, 48], help="prompts for full and for H2O (10,48)")
