@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What bad input gets: every line's error is its own record, the job goes on, nothing is cut silently."""
-import json, os
+import json, os, re
 
 from harness import TOP, cases, same, smoke
 
@@ -374,6 +374,25 @@ def test_help(t):
         r = t.run(*args, rc=2).says('"nothing" is no command', *COMMANDS)
         t.eq(r.out, "", "stdout")
     t.run(rc=2).says(*COMMANDS)
+
+
+def test_options_documented(t):
+    """Each command has its section in the man page, and each option of its --help is named there and in docs/interface.md; those that commands share stand in generate's."""
+    with open(os.path.join(TOP, "docs/penstock.1"), encoding="utf-8") as f:
+        man = f.read().replace("\\-", "-")
+    with open(os.path.join(TOP, "docs/interface.md"), encoding="utf-8") as f:
+        doc = f.read()
+    sections = dict(re.findall(r'^\.SH "?([A-Z ]+)"?\n(.*?)(?=^\.SH |\Z)', man, re.M | re.S))
+    listed = re.findall(r"^  ([a-z]+) +\S", t.run("help").out.split("Commands:")[1], re.M)
+    t.eq(sorted(listed), sorted(COMMANDS), "the commands that help lists")
+    has = lambda text, option: re.search(re.escape(option) + r"(?![a-z-])", text)
+    options = {c: set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", t.run(c, "--help").out, re.M)) - {"--help", "--usage"} for c in listed}
+    for c in listed:
+        t.check(c.upper() in sections and f".B penstock {c}\n" in sections["SYNOPSIS"], f"the man page has no section {c.upper()}, or {c} is not in its synopsis")
+        t.check(len(options[c]) > 1, f"{c} --help names {options[c]}")
+        shared = sections["GENERATE"] if c in ("plan", "bench") else ""
+        t.eq([o for o in sorted(options[c]) if not has(sections[c.upper()], o) and not (o in options["generate"] and has(shared, o))], [], f"{c}: not in the man page")
+        t.eq([o for o in sorted(options[c]) if not has(doc, o)], [], f"{c}: not in docs/interface.md")
 
 
 def test_help_and_version(t):
