@@ -398,7 +398,7 @@ def dry_plan(c, name, total, new, options):
             f.write(json.dumps(r) + "\n")
     text = c.sh([c.a.programs["penstock"], "generate", model_path(c.a, name), f"{c.dir}/plan.jsonl", "-o", f"{c.dir}/no.jsonl", "--dry-run", "--gpu-mem", "200M" if c.a.tiny else c.a.gpu_mem,
                  *map(str, options)])
-    m = re.search(r"^block\s+(\d+) slots x (\d+) micro-batches, at most (\d+) prompt tokens", text, re.M)
+    m = re.search(r"^block\s+(\d+) slots? x (\d+) micro-batch(?:es)?, at most (\d+) prompt tokens?", text, re.M)
     out = ["--gpu-batch-size", m[1], "--num-gpu-batches", m[2], "--prefill-tokens", m[3]]
     for what, word in (("weights", "weights"), ("kv", "KV"), ("hidden", "hidden")):
         s = [float(x) for x in re.search(rf"^{word}\s+GPU \S+ MiB \(([\d.]+) %\), host \S+ MiB \(([\d.]+) %\), disk \S+ MiB \(([\d.]+) %\)", text, re.M).groups()]

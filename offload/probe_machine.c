@@ -217,14 +217,13 @@ static void said(struct ps_probing *p)
     if (o->noisy)
         ps_probing_warn(
             p,
-            "%u of %u figures are noisy: half of their slices differ by more than 15 %%; was "
+            "%u of %u figures %s noisy: half of %s slices differ by more than 15 %%; was "
             "something else running?",
-            o->noisy, o->figures);
+            o->noisy, o->figures, o->noisy == 1 ? "is" : "are", o->noisy == 1 ? "its" : "their");
     if (o->throttled)
-        ps_probing_warn(
-            p,
-            "%u of %u figures fell while they were measured: throttled, or a cache that ran full",
-            o->throttled, o->figures);
+        ps_probing_warn(p,
+                        "%u of %u figures fell while measured: throttled, or a cache that ran full",
+                        o->throttled, o->figures);
 }
 
 int ps_probe_machine(const struct ps_probe_machine *cfg, char **ret, struct ps_detail *dt)

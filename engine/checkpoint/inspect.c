@@ -322,6 +322,11 @@ static long long num(const json_t *o, const char *key)
     return (long long) json_integer_value(json_object_get(o, key));
 }
 
+static const char *s_of(const json_t *o, const char *key)
+{
+    return ps_plural((uint64_t) num(o, key));
+}
+
 static void line_bytes(FILE *f, const char *what, long long b)
 {
     if (b >= 1ll << 30)
@@ -334,12 +339,12 @@ static void text_model(FILE *f, const json_t *m)
 {
     if (!json_is_object(m)) return;
     (void) fprintf(f, "%s (%s)\n", str(m, "name"), str(m, "family"));
-    (void) fprintf(f, "  %-18s %lld layers, hidden %lld, ffn %lld, %lld heads of %lld\n", "shape",
-                   num(m, "layers"), num(m, "hidden"), num(m, "ffn"), num(m, "heads"),
-                   num(m, "head_dim"));
+    (void) fprintf(f, "  %-18s %lld layer%s, hidden %lld, ffn %lld, %lld head%s of %lld\n", "shape",
+                   num(m, "layers"), s_of(m, "layers"), num(m, "hidden"), num(m, "ffn"),
+                   num(m, "heads"), s_of(m, "heads"), num(m, "head_dim"));
     (void) fprintf(f, "  %-18s %lld", "vocabulary", num(m, "vocab"));
     if (num(m, "embed") != num(m, "hidden")) (void) fprintf(f, " (%lld wide)", num(m, "embed"));
-    (void) fprintf(f, ", %lld positions\n", num(m, "positions"));
+    (void) fprintf(f, ", %lld position%s\n", num(m, "positions"), s_of(m, "positions"));
     (void) fprintf(f, "  %-18s %s, %s%s%s%s\n", "form", str(m, "activation"),
                    strcmp(str(m, "norm"), "after") != 0 ? "norm before" : "norm after",
                    json_is_true(json_object_get(m, "final_norm")) ? ", final norm" : "",
@@ -367,9 +372,9 @@ char *ps_inspect_text(const json_t *report)
     (void) fprintf(f, "  %-18s %s%s%s\n", "kind", str(report, "kind"),
                    json_is_string(json_object_get(report, "format")) ? ", " : "",
                    json_is_string(json_object_get(report, "format")) ? str(report, "format") : "");
-    (void) fprintf(f, "  %-18s %.1f M in %lld tensors, %s\n", "parameters",
+    (void) fprintf(f, "  %-18s %.1f M in %lld tensor%s, %s\n", "parameters",
                    (double) num(report, "parameters") / 1e6, num(report, "tensors"),
-                   str(report, "dtype"));
+                   s_of(report, "tensors"), str(report, "dtype"));
     if (json_is_object(b)) {
         line_bytes(f, "weights", num(b, "weights"));
         if (json_object_get(b, "layer")) line_bytes(f, "  each layer", num(b, "layer"));
@@ -390,7 +395,8 @@ char *ps_inspect_text(const json_t *report)
                            ? str(report, "tokenizer")
                            : "none");
     json_array_foreach(json_object_get(report, "files"), i, file)(void)
-        fprintf(f, "  %-18s %s (%lld bytes)\n", "file", str(file, "path"), num(file, "bytes"));
+        fprintf(f, "  %-18s %s (%lld byte%s)\n", "file", str(file, "path"), num(file, "bytes"),
+                s_of(file, "bytes"));
     text_list(f, report, "damaged", "DAMAGED");
     text_list(f, report, "warnings", "warning");
     if (fclose(f) != 0) {

@@ -111,9 +111,11 @@ static int on_sweep(void *ud, const struct ps_run_stats *st)
     const double now = ps_job_now_s();
     if (isatty(STDERR_FILENO) && now - s->told_s > 0.2) {
         char text[200];
-        (void) snprintf(
-            text, sizeof text, "%s: %" PRIu64 "/%" PRIu64 " requests, %" PRIu64 " tokens in %.0f s",
-            s->row->name, s->run->requests, s->row->requests, st->generated_tokens, now - s->t0);
+        (void) snprintf(text, sizeof text,
+                        "%s: %" PRIu64 "/%" PRIu64 " request%s, %" PRIu64 " token%s in %.0f s",
+                        s->row->name, s->run->requests, s->row->requests,
+                        ps_plural(s->row->requests), st->generated_tokens,
+                        ps_plural(st->generated_tokens), now - s->t0);
         ps_progress_line(text);
         s->told_s = now;
     }

@@ -153,8 +153,8 @@ static void head(const struct ps_bench *b)
                       b->repeats > 1 ? "Medians (least - most)." : "One run each.");
     if (source) (void) printf("%s\n", source);
     if (b->project)
-        (void) printf("Projected: %" PRIu32 " sweeps each early, midway and late were run.\n",
-                      b->project);
+        (void) printf("Projected: %" PRIu32 " sweep%s each early, midway and late were run.\n",
+                      b->project, ps_plural(b->project));
     (void) putchar('\n');
 }
 

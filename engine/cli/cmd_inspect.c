@@ -149,9 +149,9 @@ static int inspect_nothing(const char *path, struct ps_detail *dt)
     (void) !summarise(part, &s); /* without any record, the sums stay zero */
     return ps_fail(dt, -ENOENT,
                    "%s is not there yet: its job has not ended, and has %" PRIu64
-                   " results so far, in %s (inspect takes that name, too); the penstock generate "
+                   " result%s so far, in %s (inspect takes that name, too); the penstock generate "
                    "command that began it goes on with it",
-                   path, s.records, part);
+                   path, s.records, ps_plural(s.records), part);
 }
 
 int ps_cmd_inspect(int argc, char **argv)

@@ -33,9 +33,10 @@ static void describe(const struct ps_job_progress *p, char *text, size_t n)
         break;
     case PS_JOB_RUNNING:
         (void) snprintf(text, n,
-                        "%" PRIu64 "/%" PRIu64 " requests, %u under way, %" PRIu64
-                        " tokens, %.1f tokens/s, %s left",
-                        p->done, p->total, p->active, p->generated,
+                        "%" PRIu64 "/%" PRIu64 " request%s, %u under way, %" PRIu64
+                        " token%s, %.1f tokens/s, %s left",
+                        p->done, p->total, ps_plural(p->total), p->active, p->generated,
+                        ps_plural(p->generated),
                         p->elapsed_s > 0 ? (double) p->generated / p->elapsed_s : 0, left);
         break;
     }
@@ -65,6 +66,7 @@ void ps_generate_ui(struct ps_job_cfg *job, enum ps_progress_mode mode)
 
 void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_result *r)
 {
+    const char *errors = r->failed == 1 ? "an error" : "errors";
     char time[32];
     if (!job->limit) {
         ps_say("--limit 0: there is nothing to do, and no result");
@@ -76,8 +78,8 @@ void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_resul
     }
     if (r->already_done) {
         ps_say("%s is complete already: %" PRIu64 " result%s, %" PRIu64
-               " of them errors (--no-resume does it again)",
-               job->output, r->requests, ps_plural(r->requests), r->failed);
+               " of them %s (--no-resume does it again)",
+               job->output, r->requests, ps_plural(r->requests), r->failed, errors);
         return;
     }
     if (r->interrupted && !r->done) {
@@ -93,9 +95,10 @@ void ps_generate_summary(const struct ps_job_cfg *job, const struct ps_job_resul
     }
     double s = r->sums[PS_SUM_TOTAL_S], gen = r->sums[PS_SUM_PREFILL_S] + r->sums[PS_SUM_DECODE_S];
     duration(s, time);
-    ps_say("%" PRIu64 " result%s in %s (%" PRIu64 " of them errors): %" PRIu64
-           " prompt and %" PRIu64 " generated tokens in %s, %.1f tokens/s%s%s",
-           r->requests, ps_plural(r->requests), job->output, r->failed, r->prompt_tokens,
-           r->generated_tokens, time, gen > 0 ? (double) r->generated_tokens / gen : 0,
-           r->limit[0] ? "; limited by " : "", r->limit);
+    ps_say("%" PRIu64 " result%s in %s (%" PRIu64 " of them %s): %" PRIu64 " prompt and %" PRIu64
+           " generated token%s in %s, %.1f tokens/s%s%s",
+           r->requests, ps_plural(r->requests), job->output, r->failed, errors, r->prompt_tokens,
+           r->generated_tokens, ps_plural(r->generated_tokens), time,
+           gen > 0 ? (double) r->generated_tokens / gen : 0, r->limit[0] ? "; limited by " : "",
+           r->limit);
 }

@@ -458,6 +458,7 @@ void ps_request_fits(const struct ps_rules *rules, uint64_t n_prompt, struct ps_
     if (n_prompt + req->params.max_tokens <= rules->positions) return;
     (void) ps_request_fail(
         req, PS_LE_CONTEXT_LENGTH_EXCEEDED,
-        "%llu prompt tokens and max_tokens %u are more than the model's %u positions",
-        (unsigned long long) n_prompt, req->params.max_tokens, rules->positions);
+        "%llu prompt token%s and max_tokens %u are more than the model's %u positions",
+        (unsigned long long) n_prompt, ps_plural(n_prompt), req->params.max_tokens,
+        rules->positions);
 }

@@ -25,10 +25,12 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
     size_t len = 0;
     FILE *f = open_memstream(&text, &len);
     if (!f) return NULL;
-    fprintf(f,
-            "The smallest plan for these options: %u slots in %u micro-batches, %u prompt tokens a "
-            "sweep\n%s  %12.1f MiB  --host-mem allows\n",
-            p->slots, p->micro_batches, p->prefill_tokens, p->detail->table, mib(q->host_mem));
+    fprintf(
+        f,
+        "The smallest plan for these options: %u slot%s in %u micro-batch%s, %u prompt token%s a "
+        "sweep\n%s  %12.1f MiB  --host-mem allows\n",
+        p->slots, ps_plural(p->slots), p->micro_batches, ps_plural_es(p->micro_batches),
+        p->prefill_tokens, ps_plural(p->prefill_tokens), p->detail->table, mib(q->host_mem));
     if (p->gpu_bytes)
         fprintf(f, "on the GPU\n%s  %12.1f MiB  --gpu-mem allows\n", p->detail->gpu_table,
                 mib(q->gpu.mem_bytes));
@@ -76,17 +78,21 @@ char *ps_plan_text(const struct ps_plan_req *req, const struct ps_plan *p)
     FILE *f = open_memstream(&text, &len);
     if (!f) return NULL;
     const struct ps_keep *k = &p->split.keep;
-    fprintf(f,
-            "block    %u slots x %u micro-batches, at most %u prompt tokens a sweep, %u rows at a "
-            "time\n",
-            p->slots, p->micro_batches, p->prefill_tokens, p->chunk_rows);
+    const uint32_t kept = k->sinks + k->heavy + k->recent;
+    fprintf(
+        f,
+        "block    %u slot%s x %u micro-batch%s, at most %u prompt token%s a sweep, %u row%s at a "
+        "time\n",
+        p->slots, ps_plural(p->slots), p->micro_batches, ps_plural_es(p->micro_batches),
+        p->prefill_tokens, ps_plural(p->prefill_tokens), p->chunk_rows, ps_plural(p->chunk_rows));
     if (k->heavy == PS_KEEP_ALL)
-        fprintf(f, "KV       %s, %s, everything stays (longest %u entries)\n",
-                req->kv_config.policy, ps_dtype_name(p->detail->kv_type), p->kv_cap);
+        fprintf(f, "KV       %s, %s, everything stays (longest %u %s)\n", req->kv_config.policy,
+                ps_dtype_name(p->detail->kv_type), p->kv_cap, p->kv_cap == 1 ? "entry" : "entries");
     else
-        fprintf(f, "KV       %s, %s, %u entries a layer and head: %u sinks, %u heavy, %u recent\n",
-                req->kv_config.policy, ps_dtype_name(p->detail->kv_type),
-                k->sinks + k->heavy + k->recent, k->sinks, k->heavy, k->recent);
+        fprintf(f, "KV       %s, %s, %u %s a layer and head: %u sink%s, %u heavy, %u recent\n",
+                req->kv_config.policy, ps_dtype_name(p->detail->kv_type), kept,
+                kept == 1 ? "entry" : "entries", k->sinks, ps_plural(k->sinks), k->heavy,
+                k->recent);
     shares_line(f, "weights", p->detail->gpu, p->weight_bytes);
     shares_line(f, "KV", p->detail->gpu, p->kv_bytes);
     shares_line(f, "hidden", p->detail->gpu, p->hidden_bytes);

@@ -430,6 +430,14 @@ def test_dry_run_exit(t, value):
     t.check(not prompts or f"{len(prompts)} result{'s' * (len(prompts) > 1)} in out.jsonl" in r.err, f"says {r.err[-200:]!r}")
 
 
+def test_one_of_each(t):
+    """One of a thing is told in the singular."""
+    m, job, shape = t.model("pre-f16"), t.job([{"prompt": [2], "max_tokens": 1}, {"prompt": 3}]), ["--gpu-batch-size", "1", "--num-gpu-batches", "1", "--prefill-tokens", "1"]
+    t.run("generate", m, job, "-o", "out.jsonl", *shape, "--dry-run", rc=3).says("1 slot x 1 micro-batch, at most 1 prompt token a sweep, 2 rows at a time")
+    t.run("generate", m, job, "-o", "out.jsonl", *shape, "--host-mem", "1K", rc=4).says("1 slot in 1 micro-batch, 1 prompt token a sweep")
+    t.run("generate", m, job, "-o", "out.jsonl", rc=3).says("2 results in out.jsonl (1 of them an error): 1 prompt and 1 generated token in")
+
+
 def files(t):
     return {name: t.read(name) for name in os.listdir(t.dir)}
 
