@@ -40,6 +40,21 @@ static int find(struct place *p, struct ps_detail *dt)
     return 0;
 }
 
+/* What lies under the name of a file that is written anew each time, and renamed in the end, is what a run that was killed left, or somebody
+ * else's: then it stays. After a power cut it may be zeros. */
+static int check_left(const struct place *p, const char *begin, struct ps_detail *dt)
+{
+    char head[32] = "";
+    ps_auto_close int fd = open(p->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return 0; /* nothing is there, or who opens it to write tells what is wrong */
+    const ssize_t n = pread(fd, head, strlen(begin), 0);
+    if (n <= 0 || !head[0] || !strncmp(head, begin, (size_t) n)) return 0;
+    return ps_fail(dt, -PS_EUSAGE,
+                   "%s: %s would be written on the way, and is there and nothing that a run left; "
+                   "move it away or give another name",
+                   p->what, p->path);
+}
+
 static bool same(const struct place *a, const struct place *b)
 {
     if (a->dev != b->dev || a->ino != b->ino || !a->name != !b->name) return false;
@@ -50,12 +65,19 @@ int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in, struct 
 {
     const struct {
         const char *what, *path, *suffix;
+        const char
+            *begin; /* of those that a run may leave; NULL: whose it is is found out otherwise */
     } files[] = {
-        { "OUTPUT", cfg->output, "" },         { "OUTPUT", cfg->output, ".part" },
-        { "OUTPUT", cfg->output, ".journal" }, { "OUTPUT", cfg->output, ".sorted" },
-        { "--report", cfg->report, "" },       { "--report", cfg->report, ".tmp" },
-        { "--dump-kv", cfg->dump_kv, "" },     { "--dump-kv", cfg->dump_kv, ".part" },
-        { "--trace", cfg->trace, "" },         { "--trace", cfg->trace, ".tmp" },
+        { "OUTPUT", cfg->output, "", NULL },
+        { "OUTPUT", cfg->output, ".part", NULL },
+        { "OUTPUT", cfg->output, ".journal", NULL },
+        { "OUTPUT", cfg->output, ".sorted", "{\"id\": \"batch_req_" },
+        { "--report", cfg->report, "", NULL },
+        { "--report", cfg->report, ".tmp", "{\"version\": " },
+        { "--dump-kv", cfg->dump_kv, "", NULL },
+        { "--dump-kv", cfg->dump_kv, ".part", "{\"custom_id\": " },
+        { "--trace", cfg->trace, "", NULL },
+        { "--trace", cfg->trace, ".tmp", "{\"traceEvents\": " },
     };
     struct place p[1 + PS_ARRAY_LEN(files)] = {
         { .what = "INPUT", .dev = in->st_dev, .ino = in->st_ino }
@@ -72,6 +94,7 @@ int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in, struct 
             break;
         }
         r = find(q, dt);
+        if (!r && files[i].begin) r = check_left(q, files[i].begin, dt);
         for (size_t k = 0; !r && k + 1 < n; k++)
             if (same(&p[k], q))
                 r = ps_fail(dt, -PS_EUSAGE,

@@ -410,6 +410,25 @@ def test_trace(t):
     t.check(sum("ts" in e for e in ev) > 20, "events")
 
 
+@cases(trace=("--trace", "f.tmp"), report=("--report", "f.tmp"), dump=("--dump-kv", "f.part"), sorted=("--limit", "out.jsonl.sorted"))
+def test_left_by_a_killed_run(t, value):
+    """What a run that was killed, or lost power, left under the name of a file that is renamed in the end is replaced; what is somebody's is refused and stays."""
+    option, helper = value
+    m, job = t.model("pre-f16"), token_job(257, n=6)
+    file = "2" if option == "--limit" else t.path("f")
+    t.generate(m, job, option, file)
+    own = t.read("out.jsonl" if option == "--limit" else "f")
+    for left in (b"", own[:7], own[:len(own) // 2], b"\0" * 5000):
+        t.write(helper, left)
+        t.generate(m, job, option, file)
+        t.check(not t.exists(helper), f"left again, after {left[:20]!r}")
+    for mine in (b"my notes\n", b"{}", b'{"mine": 1}\n'):
+        t.write(helper, mine)
+        for more in ([], ["--dry-run"], ["--overwrite", "--no-resume"]):
+            t.run("generate", m, t.path("in.jsonl"), "-o", "out.jsonl", option, file, *more, rc=2).says(helper, "move it away")
+        t.eq(t.read(helper), mine, "somebody's file")
+
+
 def test_dry_run(t):
     r = t.run("generate", t.model("demo-opt"), t.job([{"prompt": "It was"}]), "-o", "out.jsonl", "--dry-run")
     t.check(len(r.out + r.err) > 200, "prints the plan")
