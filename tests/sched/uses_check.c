@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looked at are the first and the last word of each row of each operand, weights apart, which are never written here. */
+/* Looked at are the first and the last word of each row of each operand; of weights, which only moves write, whether their first and last byte
+ * lie in buffers that are named. */
 #include "uses_check.h"
 #include "late_dev.h"
 #include "ps_cmocka.h"
@@ -89,6 +90,23 @@ static void touch(const struct task *t, const void *p, uint64_t rows, uint64_t p
     }
 }
 
+static bool names_byte(const struct task *t, const uint8_t *p)
+{
+    for (unsigned i = 0; i < t->n; i++) {
+        const struct ps_buf *b = t->uses[i].buf;
+        const uint8_t *at = b && b->where != PS_DISK ? b->p : NULL;
+        if (at && p >= at && p < at + b->len_bytes) return true;
+    }
+    return false;
+}
+
+static void weights(const struct task *t, const void *p, uint64_t bytes)
+{
+    const uint8_t *at = p;
+    if (at && !(names_byte(t, at) && names_byte(t, at + bytes - 1)))
+        fail_msg("%s reads weights of a buffer that it does not name", ps_op_name(t->op));
+}
+
 static void floats(const struct task *t, const float *p, uint64_t rows, uint64_t ld, uint64_t cols,
                    enum how how)
 {
@@ -121,11 +139,23 @@ static void of_embed(const struct task *t, const struct ps_embed *a)
     touch(t, a->table, a->n_rows, row, row, READS);
 }
 
+static void of_norm(const struct task *t, const struct ps_layernorm *a)
+{
+    const uint64_t each = ps_dtype_bytes(a->dtype);
+    floats(t, a->x, a->rows, a->ldx, a->cols, READS);
+    weights(t, a->w, a->cols * each);
+    weights(t, a->b, a->cols * each);
+    floats(t, a->y, a->rows, a->ldy, a->cols, WRITES);
+    touch(t, a->rounded, 1, 0, each * a->rows * a->cols, WRITES);
+}
+
 static void of_linear(const struct task *t, const struct ps_linear *a)
 {
     const uint64_t each = ps_dtype_bytes(a->wtype);
     floats(t, a->x, a->m, a->ldx, a->k, READS);
     touch(t, a->rounded_x, a->m, a->ldx * each, a->k * each, READS);
+    weights(t, a->w, each * a->n * a->k);
+    weights(t, a->bias, a->n * (a->bias_f32 ? sizeof(float) : each));
     touch(t, a->bias_f32 ? a->bias : NULL, 1, 0, a->n * sizeof(float), READS);
     floats(t, a->residual, a->m, a->ldr, a->n, READS);
     floats(t, a->y, a->m, a->ldy, a->n, WRITES);
@@ -210,16 +240,10 @@ static void of_sample(const struct task *t, const struct ps_sample *a)
 static void check(enum ps_op op, const void *args, const struct ps_use *uses, unsigned n_uses)
 {
     const struct task t = { op, uses, n_uses };
-    const struct ps_layernorm *norm = args;
     const struct ps_convert *convert = args;
     switch (op) {
     case PS_OP_embed: of_embed(&t, args); break;
-    case PS_OP_layernorm:
-        floats(&t, norm->x, norm->rows, norm->ldx, norm->cols, READS);
-        floats(&t, norm->y, norm->rows, norm->ldy, norm->cols, WRITES);
-        touch(&t, norm->rounded, 1, 0, norm->rows * norm->cols * ps_dtype_bytes(norm->dtype),
-              WRITES);
-        break;
+    case PS_OP_layernorm: of_norm(&t, args); break;
     case PS_OP_convert:
         touch(&t, convert->x, 1, 0, convert->n * ps_dtype_bytes(convert->from), READS);
         touch(&t, convert->y, 1, 0, convert->n * ps_dtype_bytes(convert->to), WRITES);
