@@ -58,9 +58,14 @@ enum ps_act { PS_ACT_NONE, PS_ACT_RELU, PS_ACT__COUNT };
  * and of a y in f32 the bias in f32, too. Without that our own kernels take them all the same. */
 enum { PS_LINEAR_UNIT = 64 };
 enum { PS_LINEAR_OWN_ROWS = 256 };
-static inline bool ps_linear_rounds(uint32_t m, enum ps_dtype wtype)
+/* Whether tensor cores multiply weights of this type: bf16 from compute capability 8.0 on (sm 0: not known, a new one). */
+static inline bool ps_linear_tensor(uint32_t sm, enum ps_dtype wtype)
 {
-    return m > PS_LINEAR_OWN_ROWS && wtype != PS_F32;
+    return wtype == PS_F16 || (wtype == PS_BF16 && (!sm || sm >= 80));
+}
+static inline bool ps_linear_rounds(uint32_t sm, uint32_t m, enum ps_dtype wtype)
+{
+    return m > PS_LINEAR_OWN_ROWS && ps_linear_tensor(sm, wtype);
 }
 enum { PS_LINEAR_WIDE_K = 512 }; /* up to here sums are in f64 */
 struct ps_linear {

@@ -126,8 +126,7 @@ struct ps_dev { /* first member of every implementation's struct */
     enum ps_where where;            /* of what COMPUTE's kernels work on: PS_HOST or PS_GPU */
     enum ps_place place; /* of COMPUTE's kernels; HOST's are the host's on every device */
     uint32_t sm;         /* PS_PLACE_CUDA: what a row's `need` may be at most */
-    bool rounds
-        [PS_DTYPE__COUNT]; /* COMPUTE's linears of many rows and of weights of this type want x rounded (ps_linear_rounds) */
+    bool rounds;         /* COMPUTE's linears want x rounded where ps_linear_rounds() says so */
 };
 
 enum { PS_THREADS_MAX = 4096 };

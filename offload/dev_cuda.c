@@ -348,8 +348,7 @@ static int open_queues(struct cuda *g)
     if (!r) r = g->api->event_sync(g->zero);
     g->zero_ns = ps_now_ns();
     g->cpu.base.sm = s->sm;
-    g->cpu.base.rounds[PS_F16] = true;
-    g->cpu.base.rounds[PS_BF16] = s->sm >= 80; /* older ones have no such product */
+    g->cpu.base.rounds = true;
     return r;
 }
 

@@ -264,8 +264,7 @@ int ps_dev_sim_open(const struct ps_sim_cfg *cfg, struct ps_dev **ret)
     if (!s) return -ENOMEM;
     s->base.ops = &sim_ops;
     s->base.where = cfg->gpu ? PS_GPU : PS_HOST;
-    s->base.rounds[PS_F16] = cfg->gpu;
-    s->base.rounds[PS_BF16] = cfg->gpu && (!cfg->profile->sm || cfg->profile->sm >= 80);
+    s->base.rounds = cfg->gpu;
     s->cfg = *cfg;
     if (!s->cfg.queue_len) s->cfg.queue_len = QUEUE_LEN;
     int r = ps_pricer_init(&s->pricer, cfg->profile, cfg->gpu, cfg->outside);

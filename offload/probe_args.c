@@ -39,7 +39,7 @@ static bool linear(struct ps_rig *r, const struct ps_gauge *g, struct ps_linear 
     if (bytes > r->cold_bytes || (uint64_t) g->m * g->k * 2 > r->cold_bytes ||
         (uint64_t) g->m * g->k * 4 > act || (uint64_t) g->m * n * 4 > act)
         return false;
-    const bool rounded = r->place == PS_PLACE_CUDA && ps_linear_rounds(g->m, g->type);
+    const bool rounded = r->place == PS_PLACE_CUDA && ps_linear_rounds(r->sm, g->m, g->type);
     *a = (struct ps_linear) { .y = outputs(r),
                               .x = rounded ? NULL : inputs(r),
                               .rounded_x = rounded ? r->cold : NULL,

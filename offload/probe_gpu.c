@@ -16,7 +16,7 @@ static struct ps_buf buffer(enum ps_where where, void *p, uint64_t bytes)
     return (struct ps_buf) { .where = where, .p = p, .len_bytes = bytes };
 }
 
-static uint64_t lay_out(const struct ps_probe_gpu *how, uint8_t *mem, struct probe *p)
+static uint64_t lay_out(const struct ps_probe_gpu *how, uint32_t sm, uint8_t *mem, struct probe *p)
 {
     const uint64_t copy = how->copy_bytes, x = (uint64_t) how->m * how->k * sizeof(float),
                    w = (uint64_t) how->n * how->k * ps_dtype_bytes(how->dtype),
@@ -30,7 +30,7 @@ static uint64_t lay_out(const struct ps_probe_gpu *how, uint8_t *mem, struct pro
     p->w = TAKE(w);
     p->y = TAKE(y);
 #undef TAKE
-    const bool rounded = ps_linear_rounds(how->m, how->dtype);
+    const bool rounded = ps_linear_rounds(sm, how->m, how->dtype);
     p->linear = (struct ps_linear) { .y = p->y.p,
                                      .x = rounded ? NULL : p->x.p,
                                      .rounded_x = rounded ? p->x.p : NULL,
@@ -97,12 +97,12 @@ int ps_probe_gpu(const struct ps_cuda_api *api, const struct ps_probe_gpu *how,
     int r = ps_pinned_open(api, &(struct ps_pinned_range) { host, how->copy_bytes }, 1, UINT64_MAX,
                            &pinned, &why);
     if (r < 0) return ps_fail(dt, r, "probing the GPU: %s", ps_err_str(r));
-    struct ps_dev_cuda_cfg cuda = { .api = api,
-                                    .mem_bytes = lay_out(how, NULL, &p),
-                                    .pinned = pinned };
-    struct ps_cuda_info info;
+    struct ps_cuda_info info = { 0 };
     r = ps_pinned_bytes(pinned) < how->copy_bytes ? ps_fail(dt, -PS_EPIN, "%s", why.text)
                                                   : api->info(&info);
+    struct ps_dev_cuda_cfg cuda = { .api = api,
+                                    .mem_bytes = lay_out(how, info.sm, NULL, &p),
+                                    .pinned = pinned };
     const struct ps_kern *row =
         r < 0 ? NULL : ps_kern_pick(PS_OP_linear, PS_PLACE_CUDA, info.sm, &p.linear);
     if (!r && !row) r = ps_fail(dt, -PS_EUNSUPPORTED, "probing the GPU: it has no linear");
@@ -112,7 +112,7 @@ int ps_probe_gpu(const struct ps_cuda_api *api, const struct ps_probe_gpu *how,
         r = ps_dev_cuda_open(&cfg, &cuda, &p.dev, dt);
     }
     if (!r) {
-        (void) lay_out(how, ps_dev_cuda_mem(p.dev), &p);
+        (void) lay_out(how, info.sm, ps_dev_cuda_mem(p.dev), &p);
         r = measure(&p, how, ret);
         if (r < 0) (void) ps_fail(dt, r, "probing the GPU: %s", ps_dev_error_text(p.dev));
     }

@@ -23,8 +23,9 @@ struct ps_candidate {
 
 struct ps_plan_detail {
     struct ps_candidate
-        from; /* for the same model, job and options it makes the same plan on any machine */
-    bool gpu; /* COMPUTE is a GPU's */
+        from;        /* for the same model, job and options it makes the same plan on any machine */
+    bool gpu;        /* COMPUTE is a GPU's */
+    uint32_t gpu_sm; /* its compute capability; 0: not known */
     uint8_t *chunk_tier; /* [n_chunks] enum ps_tier */
     uint8_t *slab_tier;  /* [layers * micro_batches], layer-major */
     uint8_t
@@ -54,12 +55,12 @@ struct ps_plan_detail {
     char *table, *gpu_table; /* the memory items, one a line */
 };
 
-/* Beside a GPU: whether so many rows are more than its own linear is for (PS_LINEAR_OWN_ROWS), so that what linears read is kept rounded to the
+/* Beside a GPU: whether so many rows are more than its own linear is for (ps_linear_rounds), so that what linears read is kept rounded to the
  * weights' type. Not with KV in f32, which is for checking. */
 static inline bool ps_rows_rounded(const struct ps_plan_detail *d, enum ps_dtype weights,
                                    uint32_t rows)
 {
-    return d->gpu && ps_linear_rounds(rows, weights) && d->kv_type != PS_F32;
+    return d->gpu && ps_linear_rounds(d->gpu_sm, rows, weights) && d->kv_type != PS_F32;
 }
 /* Activations that nothing but linears reads: then they are kept in no other form. */
 static inline bool ps_actv_rounds(enum ps_actv a)

@@ -307,6 +307,7 @@ static int begin(const struct ps_plan_req *req, const struct ps_candidate *c,
                               .detail = d };
     d->kv_type = req->kv_config.type;
     d->gpu = req->gpu.mem_bytes > 0;
+    d->gpu_sm = req->gpu.sm;
     d->weights_pinned = d->gpu && c->weights_pinned;
     int r = ps_kv_resolve(&req->kv_config, req->job.longest_total, req->job.longest_prompt,
                           &ret->split, dt);

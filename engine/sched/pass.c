@@ -228,7 +228,7 @@ static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from,
 /* Before a list's first step. */
 static void begin(struct ps_sched *s, struct ps_pass *p, bool far)
 {
-    p->rounds = s->dev->rounds[s->m->dtype] && ps_rows_rounded(s->d, s->m->dtype, p->rows);
+    p->rounds = s->dev->rounds && ps_rows_rounded(s->d, s->m->dtype, p->rows);
     p->o_f32 = far;
     p->copied = PS_A_NONE;
 }

@@ -209,7 +209,7 @@ static int widen_biases(struct ps_sched *s, uint32_t layer)
     struct ps_buf *to = &s->w.biases[layer];
     const uint64_t all = ps_biases_before(s->shape, &s->layer, s->layer.n);
     int r = 0;
-    if (!s->l.biases || !s->dev->rounds[s->m->dtype] || to->p) return 0;
+    if (!s->l.biases || !s->dev->rounds || to->p) return 0;
     *to = (struct ps_buf) { .where = PS_GPU,
                             .p = s->l.biases + layer * all,
                             .len_bytes = all * sizeof *s->l.biases };

@@ -116,10 +116,10 @@ static int own(ps_cuda_stream *s, const ps_linear &a)
 /* ---- which */
 
 /* ReLU before a residual (no model of ours) is none of the library's ways to end. */
-static bool for_library(const ps_linear &a)
+static bool for_library(const ps_linear &a, bool tensor)
 {
     const bool f32 = a.wtype == PS_F32, fits = !a.bias || f32 || a.bias_f32 == !a.rounded_y;
-    return (f32 ? a.m > PS_LINEAR_OWN_ROWS : a.rounded_x != nullptr) && fits &&
+    return (f32 ? a.m > PS_LINEAR_OWN_ROWS : tensor && a.rounded_x) && fits &&
            !(a.act == PS_ACT_RELU && a.residual);
 }
 
@@ -127,10 +127,11 @@ int ps_linear_cuda(const void *args, const ps_span *span)
 {
     const ps_linear a = *static_cast<const ps_linear *>(args);
     ps_cuda_stream *s = ps_stream(span);
-    if (a.exact || (a.wtype == PS_BF16 && s->sm < 80)) return own(s, a);
-    if (for_library(a)) {
+    const bool tensor = ps_linear_tensor(s->sm, a.wtype);
+    if (a.exact) return own(s, a);
+    if (for_library(a, tensor)) {
         const int r = ps_linear_lt_cuda(a, s);
         return r == -PS_EUNSUPPORTED ? own(s, a) : r;
     }
-    return a.m <= FEW || a.wtype == PS_F32 || a.rounded_x ? own(s, a) : ps_linear_tile_cuda(a, s);
+    return a.m <= FEW || a.rounded_x || !tensor ? own(s, a) : ps_linear_tile_cuda(a, s);
 }

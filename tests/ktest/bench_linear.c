@@ -33,7 +33,7 @@ static void one(struct kt *kt, const struct pool_of *b, uint32_t m, uint32_t n, 
                 enum ps_dtype t, struct extras e)
 {
     const size_t each = (size_t) n * k * ps_dtype_bytes(t), fit = b->w_bytes / each;
-    const bool rounds = kt_on_gpu(kt) && ps_linear_rounds(m, t);
+    const bool rounds = kt_on_gpu(kt) && ps_linear_rounds(kt_sm(kt), m, t);
     unsigned sets = m > 32 ? 1 : fit < SETS_MAX ? (unsigned) fit : SETS_MAX;
     if (kt_sets(kt) && kt_sets(kt) < sets) sets = kt_sets(kt);
     struct ps_linear a[SETS_MAX];

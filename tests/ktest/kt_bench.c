@@ -16,6 +16,7 @@ enum { CAND_MAX = 16, SAMPLES_MIN = 5, SAMPLES_MAX = 25 };
 unsigned kt_threads(const struct kt *kt) { return kt->bench.threads; }
 const unsigned *kt_dims(const struct kt *kt) { return kt->bench.dims[0] ? kt->bench.dims : NULL; }
 bool kt_on_gpu(const struct kt *kt) { return kt->cuda != NULL; }
+uint32_t kt_sm(const struct kt *kt) { return kt->stream.sm; }
 unsigned kt_sets(const struct kt *kt) { return kt->bench.sets; }
 bool kt_slow_bench(const struct kt *kt) { return kt->bench.full; }
 bool kt_wants_shape(const struct kt *kt, const char *shape)

@@ -91,6 +91,7 @@ unsigned kt_threads(const struct kt *kt);
 bool kt_wants_shape(const struct kt *kt, const char *shape); /* --shape=GLOB */
 const unsigned *kt_dims(const struct kt *kt);                /* --dims=MxNxK, or NULL */
 bool kt_on_gpu(const struct kt *kt);                         /* --cuda */
+uint32_t kt_sm(const struct kt *kt);                         /* that GPU's */
 unsigned kt_sets(const struct kt *kt);   /* --sets=N: copies of the data, 0 = the bench decides */
 bool kt_slow_bench(const struct kt *kt); /* --full: model-sized working sets */
 

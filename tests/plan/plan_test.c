@@ -227,6 +227,32 @@ static void prompts_that_are_only_scored(void **state)
     ps_pack_close(m);
 }
 
+/* Biases in f32 are for linears that the library does: not of few rows, and of bf16 only where the GPU multiplies that. */
+static void biases_in_f32(void **state)
+{
+    static const struct {
+        enum ps_dtype dtype;
+        uint32_t sm, rows;
+        bool biases;
+    } list[] = { { PS_F16, 75, 512, true },  { PS_F16, 75, 64, false }, { PS_BF16, 75, 512, false },
+                 { PS_BF16, 80, 512, true }, { PS_BF16, 0, 512, true }, { PS_BF16, 80, 64, false },
+                 { PS_F32, 80, 512, false } };
+    struct ps_packed *m = pm_model("opt-1.3b");
+    for (size_t i = 0; i < PS_ARRAY_LEN(list); i++) {
+        struct ps_plan_req q = pm_req(m, 4, list[i].rows, 8, 8 * GIB, 16 * GIB);
+        struct ps_plan p;
+        struct ps_detail dt = { "" };
+        m->dtype = list[i].dtype;
+        q.gpu.sm = list[i].sm;
+        q.gpu_batch_size = q.num_gpu_batches = 1;
+        assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
+        pm_check(&q, &p);
+        assert_true(list[i].biases == (strstr(p.detail->gpu_table, "biases in f32") != NULL));
+        ps_plan_done(&p);
+    }
+    ps_pack_close(m);
+}
+
 /* Layers read ahead: more than there are is as many as there are. */
 static void all_layers_ahead(void **state)
 {
@@ -567,6 +593,7 @@ int main(void)
         cmocka_unit_test(memory_is_used),
         cmocka_unit_test(more_memory_is_never_slower),
         cmocka_unit_test(prompts_that_are_only_scored),
+        cmocka_unit_test(biases_in_f32),
         cmocka_unit_test(all_layers_ahead),
         cmocka_unit_test(attention_follows_the_rates),
         cmocka_unit_test(refusals_say_what_fits),

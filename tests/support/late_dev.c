@@ -136,7 +136,7 @@ int late_dev_open(const struct ps_dev_cfg *cfg, struct ps_dev **ret)
     l->base.ops = &late_ops;
     l->base.align = l->now->align;
     l->base.where = late_gpu ? PS_GPU : PS_HOST;
-    l->base.rounds[PS_F16] = late_rounds;
+    l->base.rounds = late_rounds;
     l->rand = late_seed;
     if (late_seed < PS_OP__COUNT) { /* one op apart from the rest, all as late as may be */
         l->on_host = 1u << late_seed;
