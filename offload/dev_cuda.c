@@ -8,6 +8,7 @@
 #include "offload/dev_cuda.h"
 #include "engine/base/ps_mem.h"
 #include "offload/dev_cpu.h"
+#include "offload/dev_cuda_move.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -78,49 +79,6 @@ static int order(struct cuda *g, enum ps_q q, const struct ps_slot *t)
     return 0;
 }
 
-/* The host side of a copy must lie in one registration (pinned.h): where it does not, there are more copies. */
-static uint64_t in_one(const struct cuda *g, const struct ps_task *t, const uint8_t *dst,
-                       const uint8_t *src, uint64_t bytes)
-{
-    const uint8_t *host = t->dst_where == PS_HOST ? dst : t->src_where == PS_HOST ? src : NULL;
-    const uint64_t n = host && g->pinned ? ps_pinned_run(g->pinned, host, bytes) : bytes;
-    return n ? n : bytes; /* not pinned at all */
-}
-
-static int copy_row(struct cuda *g, struct gpu_queue *s, const struct ps_task *t, uint8_t *dst,
-                    const uint8_t *src)
-{
-    int r = 0;
-    for (uint64_t n, left = t->rect.row_bytes; left && !r; left -= n, dst += n, src += n) {
-        n = in_one(g, t, dst, src, left);
-        r = g->api->copy(&s->s, dst, src, n);
-        s->counts.copies++;
-    }
-    return r;
-}
-
-static int copy_rect(struct cuda *g, struct gpu_queue *s, const struct ps_task *t)
-{
-    const struct ps_rect *c = &t->rect;
-    uint8_t *dst = t->dst + c->dst_off;
-    const uint8_t *src = t->src + c->src_off;
-    const uint64_t pitch = t->dst_where == PS_HOST ? c->dst_pitch : c->src_pitch;
-    int r = 0;
-    for (uint64_t n, left = c->rows; left && !r;
-         left -= n, dst += n * c->dst_pitch, src += n * c->src_pitch) {
-        const uint64_t span = in_one(g, t, dst, src, (left - 1) * pitch + c->row_bytes);
-        n = span < c->row_bytes ? 0 : (span - c->row_bytes) / pitch + 1; /* whole rows */
-        if (n > 1) {
-            r = g->api->copy_2d(&s->s, dst, c->dst_pitch, src, c->src_pitch, c->row_bytes, n);
-            s->counts.copies++;
-        } else {
-            n = 1;
-            r = copy_row(g, s, t, dst, src);
-        }
-    }
-    return r;
-}
-
 static int work(struct cuda *g, enum ps_q q, const struct ps_task *t)
 {
     struct gpu_queue *s = &g->queue[q];
@@ -130,9 +88,7 @@ static int work(struct cuda *g, enum ps_q q, const struct ps_task *t)
                                      .stream = &s->s };
         return all.end ? t->kern->run(t->args, &all) : 0;
     }
-    const struct ps_rect *r = &t->rect;
-    if (r->rows > 1) return copy_rect(g, s, t);
-    return copy_row(g, s, t, t->dst + r->dst_off, t->src + r->src_off);
+    return ps_cuda_move(g->api, g->pinned, &s->s, t, &s->counts.copies);
 }
 
 static int issue(struct cuda *g, enum ps_q q, const struct ps_slot *t, uint64_t k)
