@@ -238,8 +238,8 @@ static int check_tied(const struct conv *c, const struct ps_shape *shape,
     if (same && a->file == b->file && a->off == b->off && a->dtype == b->dtype &&
         !memcmp(a->strides, b->strides, sizeof a->strides))
         return 0;
-    ps_auto_free char *ra = ps_aligned(4096, STEP * 4 + 8192),
-                      *rb = ps_aligned(4096, STEP * 4 + 8192);
+    ps_auto_free char *ra = ps_aligned(4096, STEP * 4 + PS_SRC_ROOM),
+                      *rb = ps_aligned(4096, STEP * 4 + PS_SRC_ROOM);
     if (!ra || !rb) return ps_fail(dt, -ENOMEM, "out of memory");
     while (same && at < n) {
         const char *pa, *pb;
@@ -345,7 +345,7 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
         r = ps_pack_head_make(p, XXH3_64bits_withSeed(json, config.len, s->hash), &head, dt);
     if (r == 0) {
         struct ps_pack_job job = { .p = p, .head = &head, .fill = fill, .ud = &c };
-        job.scratch_bytes = (size_t) p->chunk_bytes / ps_dtype_bytes(c.to) * 4 + 8192;
+        job.scratch_bytes = (size_t) p->chunk_bytes / ps_dtype_bytes(c.to) * 4 + PS_SRC_ROOM;
         r = ps_pack_produce(dst, &config, src, &job, opt, dt);
     }
     ps_pack_head_done(&head);

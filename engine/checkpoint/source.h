@@ -68,7 +68,9 @@ void ps_src_direct(struct ps_src *s);
  * n + 2 * 4 KiB bytes. Any thread. */
 int ps_src_read(const struct ps_src_file *f, void *room, size_t n, uint64_t off, const char **ret,
                 struct ps_detail *dt) ps_must_check;
-/* Elements elem0 .. elem0 + n - 1 of a matrix or vector in row-major order, at *ret inside `room` as above. Any thread. */
+/* Elements elem0 .. elem0 + n - 1 of a matrix or vector in row-major order, at *ret inside `room`, which is aligned to 4 KiB and has PS_SRC_ROOM bytes
+ * more than they take. Any thread. */
+enum { PS_SRC_ROOM = 256 << 10 };
 int ps_src_elems(const struct ps_src *s, const struct ps_src_tensor *t, void *room, uint64_t elem0,
                  size_t n, const char **ret, struct ps_detail *dt) ps_must_check;
 /* dims' product; false on overflow. */

@@ -230,7 +230,7 @@ static void every_run_of_views(void **state)
         views++;
         for (uint64_t at = 0; at < numel; at++)
             for (uint64_t n = 1; n <= numel - at; n += n < 20 ? 1 : 13) {
-                ps_auto_free char *room = ps_aligned(4096, 8192 + n * bytes);
+                ps_auto_free char *room = ps_aligned(4096, PS_SRC_ROOM + n * bytes);
                 const char *got;
                 assert_non_null(room);
                 assert_ok_dt(ps_src_elems(s, t, room, at, n, &got, &dt), &dt);
@@ -258,6 +258,7 @@ static void long_runs_of_views(void **state)
         { { 1250, 2 }, { 16, 20000 }, 2 }, { { 4, 9 }, { 1, 4096 }, 2 },
         { { 3, 8 }, { 4095, 4097 }, 2 },   { { 30000 }, { 0 }, 1 },
         { { 7, 5000 }, { 5000, 0 }, 2 },   { { 150, 150 }, { 1, 1 }, 2 },
+        { { 500, 70 }, { 1, 500 }, 2 },    { { 5000, 7 }, { 1, 5000 }, 2 },
     };
     char path[PATH_MAX];
     ps_auto_free uint16_t *data = ps_calloc(ELEMS, sizeof *data);
@@ -278,20 +279,25 @@ static void long_runs_of_views(void **state)
         memcpy(t.dims, cases[k].dims, sizeof cases[k].dims);
         memcpy(t.strides, cases[k].strides, sizeof cases[k].strides);
         uint64_t n = t.dims[0] * (t.ndim == 2 ? t.dims[1] : 1), last = t.dims[t.ndim - 1];
-        ps_auto_free char *room = ps_calloc(n * 2 + 8192 + GUARD, 1);
+        ps_auto_free char *room = ps_calloc(n * 2 + PS_SRC_ROOM + GUARD, 1);
         const char *got;
         struct ps_detail dt = { "" };
         assert_non_null(room);
-        assert_ok_dt(ps_src_elems(&s, &t, room, 0, n, &got, &dt), &dt);
-        for (uint64_t i = 0; i < n; i++) {
-            uint16_t v;
-            memcpy(&v, got + 2 * i, 2);
-            uint64_t at =
-                t.ndim == 1 ? i * t.strides[0] : i / last * t.strides[0] + i % last * t.strides[1];
-            if (v != at) fail_msg("case %zu, element %llu", k, (unsigned long long) i);
+        for (int part = 0; part < 2;
+             part++) { /* whole, and from the middle of a row to that of another */
+            const uint64_t from = part ? n / 3 : 0, m = part ? n / 2 : n;
+            memset(room, 0xee, n * 2);
+            assert_ok_dt(ps_src_elems(&s, &t, room, from, m, &got, &dt), &dt);
+            for (uint64_t i = from; i < from + m; i++) {
+                uint16_t v;
+                memcpy(&v, got + 2 * (i - from), 2);
+                uint64_t at = t.ndim == 1 ? i * t.strides[0]
+                                          : i / last * t.strides[0] + i % last * t.strides[1];
+                if (v != at) fail_msg("case %zu, element %llu", k, (unsigned long long) i);
+            }
         }
         for (size_t i = 0; i < GUARD; i++)
-            if (room[n * 2 + 8192 + i]) fail_msg("case %zu writes beyond the room", k);
+            if (room[n * 2 + PS_SRC_ROOM + i]) fail_msg("case %zu writes beyond the room", k);
     }
     (void) close(f.fd);
 }

@@ -26,11 +26,11 @@ static void read_view(const struct ps_src *s, const struct ps_src_tensor *t, str
     const uint64_t from = n / 3;
     const size_t bytes = (size_t) (n - from) * ps_dtype_bytes((enum ps_dtype) t->dtype);
     const char *got;
-    ps_auto_free char *room = ps_aligned(4096, bytes + 8192);
+    ps_auto_free char *room = ps_aligned(4096, bytes + PS_SRC_ROOM);
     if (!room) return;
-    memset(room, 0, bytes + 8192);
+    memset(room, 0, bytes + PS_SRC_ROOM);
     if (ps_src_elems(s, t, room, from, (size_t) (n - from), &got, dt) < 0) return;
-    if (got < room || got + bytes > room + bytes + 8192) abort();
+    if (got < room || got + bytes > room + bytes + PS_SRC_ROOM) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
