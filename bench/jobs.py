@@ -378,7 +378,7 @@ def main():
     ap.add_argument("--work", default=os.path.join(TOP, "build", "bench-jobs"), help="where models and results go while it runs")
     ap.add_argument("--budget-s", type=float, default=600, help="time limit of one process of the peer; four times that for ours")
     ap.add_argument("--peer-dtypes", type=lambda s: s.split(","), default=["bfloat16", "float32"])
-    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[8, 16, 24, 32, 40, 48, 64])
+    ap.add_argument("--peer-batches", type=lambda s: [int(x) for x in s.split(",")], default=[4, 8, 12, 16, 20, 24, 32, 48])
     ap.add_argument("--peer-steps", type=int, default=6, help="tokens at the start of a batch that the peer's offloaded runs are measured over, beside its last ones")
     ap.add_argument("--h2o-mem", type=size, default=size("2300M"), help="--host-mem of the rows `h2o-*`: one that gives full 8 to 12 slots")
     ap.add_argument("--h2o-length", type=int, default=512)
