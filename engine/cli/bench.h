@@ -89,6 +89,7 @@ struct ps_bench {
     size_t n_rows;
 
     struct ps_profile *profile; /* of `hardware` */
+    bool to_probe;              /* before the first row is planned */
     struct ps_machine machine;  /* this one */
     char gpu[128];              /* the one that rows were run on; "" = none was */
 };

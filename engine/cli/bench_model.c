@@ -173,7 +173,8 @@ static int open_to_simulate(struct ps_bench *b, struct ps_detail *dt)
     for (size_t i = 0; !r && i < b->n_models; i++)
         r = ps_model_outline(b->models[i]->path, -1, &b->models[i]->packed, dt);
     if (r < 0) return r;
-    return ps_plan_hardware(b->hardware, &b->rows[0].engine, b->profile, dt);
+    (void) snprintf(b->profile->name, sizeof b->profile->name, "this machine");
+    return ps_plan_hardware(b->hardware, b->profile, &b->to_probe, dt);
 }
 
 int ps_bench_open_models(struct ps_bench *b, struct ps_detail *dt)

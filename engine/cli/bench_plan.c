@@ -7,15 +7,22 @@
 #include <string.h>
 
 /* Defaults as plan has them. */
-static int described_machine(const struct ps_bench *b, struct ps_bench_row *row,
+static int described_machine(struct ps_bench *b, struct ps_bench_row *row,
                              const struct ps_job_stats *stats, struct ps_plan_req *ret,
                              struct ps_detail *dt)
 {
-    struct ps_point p = {
-        .engine = row->engine, .profile = *b->profile, .stats = *stats, .lengths = row->lengths
-    };
+    struct ps_point p = { .engine = row->engine,
+                          .profile = *b->profile,
+                          .to_probe = b->to_probe,
+                          .stats = *stats,
+                          .lengths = row->lengths };
     p.engine.plan.prefetch = ret->prefetch;
-    int r = ps_point_complete(&p, row->model->packed, dt);
+    int r = ps_point_check(&p, row->model->packed, dt);
+    if (!r) r = ps_point_probe(&p, dt);
+    if (r < 0) return r;
+    *b->profile = p.profile;
+    b->to_probe = false;
+    r = ps_point_complete(&p, row->model->packed, dt);
     if (r < 0) return r;
     *ret = p.engine.plan;
     row->args.planning.profile = p.profile;

@@ -88,6 +88,13 @@ static int exit_code(const struct ps_bench *b)
                                                        : PS_EXIT_FAILED;
 }
 
+static bool any_run(const struct ps_bench *b)
+{
+    size_t i = 0;
+    while (i < b->n_rows && !b->rows[i].n_runs) i++;
+    return i < b->n_rows;
+}
+
 static int bench(struct ps_bench *b)
 {
     struct ps_detail dt = { "" };
@@ -96,6 +103,7 @@ static int bench(struct ps_bench *b)
     if (!r) r = ps_bench_open_models(b, &dt);
     if (r < 0) return ps_say_error(r, &dt);
     const bool stopped = rounds(b) > 0;
+    if (stopped && !any_run(b)) return ps_say_error(-ECANCELED, &dt);
     r = ps_bench_table(b);
     if (!r) r = ps_bench_write(b, !stopped, &dt);
     if (r < 0) return ps_say_error(r, &dt);

@@ -43,7 +43,9 @@ static int plan(const struct ps_plan_args *a, struct ps_point *p, const struct p
                 struct ps_detail *dt)
 {
     struct answer x = { .n = 0 };
-    int r = ps_point_complete(p, m, dt);
+    int r = ps_point_check(p, m, dt);
+    if (!r) r = ps_point_probe(p, dt);
+    if (!r) r = ps_point_complete(p, m, dt);
     if (!r) r = search(a->top, p, &x, dt);
     if (x.text) (void) fputs(x.text, stderr);
     const struct ps_plan_answer answer = { m, p, x.found, x.n, &x.more };
@@ -67,7 +69,7 @@ int ps_cmd_plan(int argc, char **argv)
     ps_signals_catch();
     int r = 0;
     if (a.hardware || !ps_plan_sweeps(&a, "hardware"))
-        r = ps_plan_hardware(a.hardware ? a.hardware : "this", &p->engine, &p->profile, &dt);
+        r = ps_plan_hardware(a.hardware ? a.hardware : "this", &p->profile, &p->to_probe, &dt);
     if (!r) r = ps_model_outline(a.model, a.dtype, &m, &dt);
     if (!r && a.job.path) r = read_job(&a, m, p, &dt);
     lengths = p->lengths;

@@ -11,6 +11,7 @@
 struct ps_point {
     struct ps_engine_args engine;
     struct ps_profile profile;
+    bool to_probe; /* the profile is still to be made, by ps_point_probe() */
     /* Of a job that is described: */
     uint32_t prompt_len, gen_len;
     uint64_t requests;
@@ -18,10 +19,13 @@ struct ps_point {
     struct ps_job_stats stats;
     struct ps_lengths lengths;
 };
-/* A profile's file, or "this": what was probed of this machine, else a quick probe. */
-int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struct ps_profile *ret,
+/* A profile's file, or "this": what was probed of this machine. *ret_to_probe: it was not; then *ret is as it was. */
+int ps_plan_hardware(const char *hardware, struct ps_profile *ret, bool *ret_to_probe,
                      struct ps_detail *dt) ps_must_check;
-/* The same without a probe: -PS_EUSAGE if this machine was not probed. */
+/* The quick probe that stands for it, in 15 seconds. */
+int ps_plan_probe(const struct ps_engine_args *e, struct ps_profile *ret,
+                  struct ps_detail *dt) ps_must_check;
+/* A sweep's value: -PS_EUSAGE if this machine was not probed. */
 int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail *dt) ps_must_check;
 /* What a plan needs of a model: a packed one, or, from a config (or a Hugging Face folder's), what it would be if it were packed, without a file
  * behind it. dtype: of its weights, or -1: the config's. */
@@ -47,6 +51,11 @@ int ps_point_set(struct ps_point *p, const char *name, char *value,
                  struct ps_detail *dt) ps_must_check;
 /* How much there is of what such a name means, if more of it is better: memory, disk space, a rate; false: it is something else. */
 bool ps_point_amount(const struct ps_point *p, const char *name, double *ret);
+/* Whether the job fits the model, and what was asked for this machine if it is to be probed: sets lengths. */
+int ps_point_check(struct ps_point *p, const struct ps_packed *m,
+                   struct ps_detail *dt) ps_must_check;
+/* Makes the profile if that is still to be done. */
+int ps_point_probe(struct ps_point *p, struct ps_detail *dt) ps_must_check;
 /* Defaults that follow from the rest, and whether it can be: afterwards engine.plan is complete, and lengths are set. */
 int ps_point_complete(struct ps_point *p, const struct ps_packed *m,
                       struct ps_detail *dt) ps_must_check;

@@ -79,7 +79,7 @@ int ps_hardware_read(const char *name, struct ps_profile *ret, struct ps_detail 
     return 0;
 }
 
-int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struct ps_profile *ret,
+int ps_plan_hardware(const char *hardware, struct ps_profile *ret, bool *ret_to_probe,
                      struct ps_detail *dt)
 {
     struct ps_cuda_info info;
@@ -88,9 +88,17 @@ int ps_plan_hardware(const char *hardware, const struct ps_engine_args *e, struc
         int r = ps_profile_read(hardware, ret, dt);
         return r < 0 ? ps_fail_in(dt, r, "--hardware") : 0;
     }
+    *ret_to_probe = !ps_profile_of_this(ps_gpu_usable(&info, &why) ? info.name : "", ret);
+    if (!*ret_to_probe) guess_disk(ret);
+    return 0;
+}
+
+int ps_plan_probe(const struct ps_engine_args *e, struct ps_profile *ret, struct ps_detail *dt)
+{
+    struct ps_cuda_info info;
+    struct ps_detail why = { "" };
     const struct ps_cuda_api *gpu = ps_gpu_usable(&info, &why);
-    int r = 0;
-    if (!ps_profile_of_this(gpu ? info.name : "", ret)) r = quick_probe(e, gpu, &info, ret, dt);
+    int r = quick_probe(e, gpu, &info, ret, dt);
     if (!r) guess_disk(ret);
     return r;
 }

@@ -2,6 +2,7 @@
 /* What a plan is made for: options, machine and job put together. */
 #include "engine/base/ps_mem.h"
 #include "engine/checkpoint/pack_file.h"
+#include "engine/cli/generate.h"
 #include "engine/cli/plan.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -126,21 +127,44 @@ static void default_memory(struct ps_point *p)
     q->pin_max = f->pin_max;
 }
 
-int ps_point_complete(struct ps_point *p, const struct ps_packed *m, struct ps_detail *dt)
+static int no_gpu_for(const char *option, struct ps_detail *dt)
 {
-    struct ps_plan_req *q = &p->engine.plan;
+    if (!option) return 0;
+    return ps_fail(dt, -PS_EUSAGE,
+                   "%s, and there is no GPU (the profile has none, or --gpu-mem 0 forbids it)",
+                   option);
+}
+
+int ps_point_check(struct ps_point *p, const struct ps_packed *m, struct ps_detail *dt)
+{
+    struct ps_cuda_info info;
+    struct ps_detail why = { "" };
     if (!p->lengths.n) ps_job_alike(p->requests, p->prompt_len, p->gen_len, &p->stats, &p->lengths);
     if (p->stats.longest_total > m->shape.positions)
         return ps_fail(dt, -PS_EUSAGE,
                        "--prompt-len %u and --gen-len %u: %s has %u positions, so together at most "
                        "that many were expected",
                        p->prompt_len, p->gen_len, m->shape.name, m->shape.positions);
+    if (!p->to_probe || (p->engine.gpu_mem && ps_gpu_usable(&info, &why))) return 0;
+    return no_gpu_for(ps_engine_needs_gpu(&p->engine.plan), dt);
+}
+
+int ps_point_probe(struct ps_point *p, struct ps_detail *dt)
+{
+    if (!p->to_probe) return 0;
+    int r = ps_plan_probe(&p->engine, &p->profile, dt);
+    p->to_probe = r < 0;
+    return r;
+}
+
+int ps_point_complete(struct ps_point *p, const struct ps_packed *m, struct ps_detail *dt)
+{
+    struct ps_plan_req *q = &p->engine.plan;
+    int r = ps_point_check(p, m, dt);
+    if (r < 0) return r;
     default_memory(p);
-    const char *option = q->gpu.mem_bytes ? NULL : ps_engine_needs_gpu(q);
-    if (option)
-        return ps_fail(dt, -PS_EUSAGE,
-                       "%s, and there is no GPU (the profile has none, or --gpu-mem 0 forbids it)",
-                       option);
+    if (!q->gpu.mem_bytes) r = no_gpu_for(ps_engine_needs_gpu(q), dt);
+    if (r < 0) return r;
     if (!q->threads) q->threads = p->profile.threads ? p->profile.threads : p->profile.cores;
     if (!q->threads) q->threads = 1;
     ps_profile_threads(&p->profile, q->threads);

@@ -25,11 +25,12 @@ struct run {
     struct ps_detail dt;
 };
 
-/* A figure of which nothing would come: the disk is planned for where both its rates are known. */
+/* A figure of which nothing would come: the disk is planned for where both its rates are known, as they are once this machine is probed. */
 static int useless(const struct ps_point *p, const char *name, struct ps_detail *dt)
 {
     const struct ps_profile *f = &p->profile;
-    if (strncmp(name, "disk.", 5) != 0 || (f->disk_read.alone > 0 && f->disk_write.alone > 0))
+    if (p->to_probe || strncmp(name, "disk.", 5) != 0 ||
+        (f->disk_read.alone > 0 && f->disk_write.alone > 0))
         return 0;
     return ps_fail(
         dt, -PS_EUSAGE,
@@ -301,7 +302,7 @@ static int check_output(const struct ps_plan_args *a, const struct ps_sweep *s,
     return r;
 }
 
-int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const struct ps_packed *m,
+int ps_plan_sweep(const struct ps_plan_args *a, struct ps_point *p, const struct ps_packed *m,
                   struct ps_detail *dt)
 {
     struct ps_sweep s = { 0 };
@@ -310,6 +311,7 @@ int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const 
     int r = axes(a, &s, dt);
     if (!r) r = check_values(&x, dt);
     if (!r && a->output) r = check_output(a, &s, dt);
+    if (!r) r = ps_point_probe(p, dt);
     if (!r) r = search_all(&x, dt);
     if (!r) r = settle_all(&x, dt);
     if (!r) r = write_out(a, m, &s, dt);

@@ -53,6 +53,6 @@ int ps_sweep_text(const struct ps_sweep *s, bool json, const char *model, const 
                   char **ret) ps_must_check;
 
 /* --sweep: all of it. `p` is not complete yet. */
-int ps_plan_sweep(const struct ps_plan_args *a, const struct ps_point *p, const struct ps_packed *m,
+int ps_plan_sweep(const struct ps_plan_args *a, struct ps_point *p, const struct ps_packed *m,
                   struct ps_detail *dt) ps_must_check;
 #endif

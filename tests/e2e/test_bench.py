@@ -184,6 +184,16 @@ def test_this_machine(t):
             t.check(b"not used" in told and words.encode() in told and b"a quick one is made now" in told, f"{told!r}")
 
 
+@cases(model=(["nowhere"], 1, ["nowhere"]), lengths=([os.path.join(CONFIGS, "models", "opt-125m.json"), "--prompt-len", "2040"], 2, ["2048 positions"]),
+       job=([os.path.join(CONFIGS, "models", "opt-125m.json"), "--job", "text.jsonl"], 1, ["no valid request"]))
+def test_before_probe(t, case):
+    """What is wrong is told before this machine is probed."""
+    args, rc, words = case
+    t.write("text.jsonl", '{"prompt": "in words"}\n')
+    r = t.run("bench", *args, "--hardware", "this", rc=rc).says(*words)
+    t.check("probe" not in r.err, r.err)
+
+
 def test_planner(t):
     """The plan is the one that `penstock plan` finds."""
     args = [os.path.join(CONFIGS, "models", "opt-30b.json"), "--hardware", T4, "--prompt-len", "512", "--gen-len", "64", "--requests", "900", "--kv-policy", "h2o"]

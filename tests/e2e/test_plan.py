@@ -248,6 +248,18 @@ def test_bad_machine(t):
     t.run("plan", "--hardware", h, rc=2).says("MODEL")
 
 
+@cases(model=(["nowhere"], 1, ["nowhere"]), job=(["--job", "nowhere.jsonl"], 1, ["nowhere.jsonl"]), lines=(["--job", "text.jsonl"], 1, ["no valid request"]),
+       lengths=(["--prompt-len", "2040"], 2, ["2048 positions"]), gpu=(["--attention", "gpu"], 2, ["--attention gpu"]), axis=(["--sweep", "nothing=1,2"], 2, ["--sweep nothing"]),
+       value=(["--sweep", "disk.read=1GB/s,fast"], 2, ["--sweep disk.read"]), output=(["--sweep", "kv-budget=10%", "-o", "no/where.csv"], 1, ["no/where.csv"]))
+def test_before_probe(t, case):
+    """What is wrong is told before this machine is probed."""
+    args, rc, words = case
+    t.write("text.jsonl", '{"prompt": "in words"}\n')
+    args = args if args[0] == "nowhere" else [config("opt-125m"), *args]
+    r = t.run("plan", *args, rc=rc).says(*words)
+    t.check("probe" not in r.err and not r.out, r.err)
+
+
 # ---- sweeps
 
 SWEEP = ["--sweep", "host-mem=1G:4G:x2", "--sweep", "kv-budget=10%,50%", "--kv-policy", "h2o"]
