@@ -175,16 +175,30 @@ static int run_plan(struct ps_bench *b, struct ps_bench_row *row, struct ps_benc
     return r == PS_GO_STOP && s.projected ? 0 : r;
 }
 
+/* No more than that can be pinned: another plan; where even that is too much, one without the GPU, unless it is asked for. */
+static int plan_again(struct ps_bench *b, struct ps_bench_row *row, uint64_t could,
+                      struct ps_detail *dt)
+{
+    int r = -PS_EPIN;
+    if (!row->req.pin_max) {
+        ps_say_warning(NULL, dt->text);
+        row->req.pin_max = could ? could : 1;
+        r = ps_bench_replan(b, row, dt);
+    }
+    if ((r != -PS_EPIN && r != -PS_EBUDGET) || !ps_plan_leave_gpu(&row->req)) return r;
+    ps_say_warning(NULL, "going on without the GPU: no plan for it needs so little pinned memory");
+    return ps_bench_replan(b, row, dt);
+}
+
 static int run_row(struct ps_bench *b, struct ps_bench_row *row, struct ps_bench_run *ret,
                    struct ps_detail *dt)
 {
     int r = run_plan(b, row, ret, dt);
-    if (r != -PS_EPIN || ret->st.pinned_bytes >= row->plan.pinned_bytes) return r;
-    ps_say_warning(NULL, dt->text);
-    /* No more can be pinned. */
-    row->req.pin_max = ret->st.pinned_bytes ? ret->st.pinned_bytes : 1;
-    r = ps_bench_replan(b, row, dt);
-    return r < 0 ? r : run_plan(b, row, ret, dt);
+    for (int again = 0; r == -PS_EPIN && again < 2; again++) {
+        r = plan_again(b, row, ret->st.pinned_bytes, dt);
+        if (!r) r = run_plan(b, row, ret, dt);
+    }
+    return r;
 }
 
 static int simulate(struct ps_bench *b, struct ps_bench_row *row, struct ps_bench_run *ret,

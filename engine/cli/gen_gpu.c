@@ -74,7 +74,10 @@ int ps_generate_gpu(struct ps_generate_args *a, struct ps_detail *dt)
     if (!a->engine.gpu_mem) return without(a, "--gpu-mem 0 forbids it", dt);
     const struct ps_cuda_api *api = ps_gpu_usable(&a->gpu, &why);
     if (!api) return without(a, why.text, dt);
-    j->plan.gpu = (struct ps_plan_gpu) { ps_gpu_ceiling(&a->gpu, a->engine.gpu_mem), a->gpu.sm };
+    j->plan.gpu = (struct ps_plan_gpu) { .mem_bytes = ps_gpu_ceiling(&a->gpu, a->engine.gpu_mem),
+                                         .sm = a->gpu.sm,
+                                         .asked = a->engine.gpu_mem != UINT64_MAX ||
+                                                  ps_engine_needs_gpu(&j->plan) };
     j->run.cuda = api;
     j->run.near_pci = a->gpu.pci;
     j->gpu = &a->gpu;

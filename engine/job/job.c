@@ -51,12 +51,8 @@ static int find_lengths(const struct ps_job_work *w, struct ps_lengths *ret)
     return 0;
 }
 
-static int make_plan(struct ps_job_work *w, uint64_t pin_max)
+static int make_plan(struct ps_job_work *w)
 {
-    w->req = w->cfg->plan;
-    w->req.model = w->cfg->model;
-    w->req.job = w->first.stats;
-    w->req.pin_max = pin_max;
     w->predicted = (struct ps_simulated) { 0 };
     struct ps_lengths lengths = { 0 };
     int r = find_lengths(w, &lengths);
@@ -69,6 +65,14 @@ static int make_plan(struct ps_job_work *w, uint64_t pin_max)
     ps_lengths_done(&lengths);
     w->planned = r >= 0;
     return r;
+}
+
+static int make_first_plan(struct ps_job_work *w)
+{
+    w->req = w->cfg->plan;
+    w->req.model = w->cfg->model;
+    w->req.job = w->first.stats;
+    return make_plan(w);
 }
 
 /* Room for the sequences that the plan has under way. */
@@ -147,19 +151,32 @@ static int begin(struct ps_job_work *w)
 }
 
 /* No more memory than that can be pinned for the GPU: another plan, before anything has begun. */
-static int plan_again(struct ps_job_work *w, uint64_t could)
+static int plan_with_less(struct ps_job_work *w, uint64_t could)
 {
     char text[700];
     (void) snprintf(text, sizeof text,
                     "%.500s; planning again with %.1f MiB pinned (ulimit -l is a limit)",
                     w->dt->text, (double) could / (1 << 20));
     warn(w, text);
+    w->req.pin_max = could ? could : 1;
+    return make_plan(w);
+}
+
+/* Where even that is too much, one without the GPU, unless it is asked for. */
+static int plan_again(struct ps_job_work *w, uint64_t could)
+{
     w->cfg->engine.plan_done(&w->plan);
     ps_slots_close(&w->feed.slots);
     w->planned = false;
+    int r = w->req.pin_max ? -PS_EPIN : plan_with_less(w, could);
+    if ((r == -PS_EPIN || r == -PS_EBUDGET) && ps_plan_leave_gpu(&w->req)) {
+        warn(w, "going on without the GPU: no plan for it needs so little pinned memory");
+        ps_job_result_done(w->ret);
+        r = make_plan(w);
+    }
+    if (r < 0) return r;
     w->dt->text[0] = 0;
-    int r = make_plan(w, could ? could : 1);
-    return r < 0 ? r : open_slots(w);
+    return open_slots(w);
 }
 
 static int run_plan(struct ps_job_work *w, struct ps_run_stats *st)
@@ -181,7 +198,7 @@ static int generate(struct ps_job_work *w)
 {
     struct ps_run_stats st = { 0 };
     int r = run_plan(w, &st);
-    if (r == -PS_EPIN && st.pinned_bytes < w->plan.pinned_bytes) {
+    for (int again = 0; r == -PS_EPIN && again < 2; again++) {
         r = plan_again(w, st.pinned_bytes);
         if (!r) r = run_plan(w, &st);
     }
@@ -260,7 +277,7 @@ static int course(struct ps_job_work *w)
     if (!r) r = ps_job_read_input(w);
     if (!r) warn_requests(w);
     if (!r && !w->table.n) return report(w);
-    if (!r && w->first.stats.requests) r = make_plan(w, w->cfg->plan.pin_max);
+    if (!r && w->first.stats.requests) r = make_first_plan(w);
     if (r < 0) return r;
     if (w->cfg->dry_run) return dry_run(w);
     r = begin(w);

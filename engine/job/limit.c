@@ -30,9 +30,10 @@ static void compute_limit(const struct ps_report *r, char *text, size_t n)
 {
     const double *s = r->result->sums, compute = s[PS_SUM_COMPUTE_S];
     const struct ps_job_probed *p = &r->cfg->probed;
+    const double flops = ps_report_probed_flops(r);
     char rate[96] = "";
     double dram = p->dram > 0 ? s[PS_SUM_DRAM_BYTES] / compute / p->dram : 0;
-    double gemm = p->flops > 0 ? s[PS_SUM_FLOPS] / compute / p->flops : 0;
+    double gemm = flops > 0 ? s[PS_SUM_FLOPS] / compute / flops : 0;
     if (dram > gemm) {
         rate_text(rate, sizeof rate, s[PS_SUM_DRAM_BYTES], compute, p->dram);
         (void) snprintf(text, n, "memory bandwidth (%s)", rate);

@@ -17,6 +17,11 @@ static inline bool ps_report_on_gpu(const struct ps_report *r)
 {
     return r->plan && r->plan->gpu_bytes;
 }
+/* Of what did the arithmetic; 0 = not known: the GPU was looked at, and the plan is one without it. */
+static inline double ps_report_probed_flops(const struct ps_report *r)
+{
+    return ps_report_on_gpu(r) == (r->cfg->gpu != NULL) ? r->cfg->probed.flops : 0;
+}
 /* Something ran: a job that was complete before this run left no sums. */
 static inline bool ps_report_timed(const struct ps_report *r)
 {

@@ -43,8 +43,9 @@ static void put_memory_links(struct ps_jobj *b, const struct ps_report *r, const
     ps_jobj_num(&g, "flops", s[PS_SUM_FLOPS]);
     ps_jobj_num(&g, "busy_s", s[PS_SUM_COMPUTE_S]);
     ps_jobj_num(&g, "flops_per_s", ps_ratio(s[PS_SUM_FLOPS], s[PS_SUM_COMPUTE_S]));
-    ps_jobj_num(&g, "share_of_probed",
-                ps_ratio(ps_ratio(s[PS_SUM_FLOPS], s[PS_SUM_COMPUTE_S]), p->flops));
+    ps_jobj_num(
+        &g, "share_of_probed",
+        ps_ratio(ps_ratio(s[PS_SUM_FLOPS], s[PS_SUM_COMPUTE_S]), ps_report_probed_flops(r)));
     ps_jobj_close(&g);
 }
 

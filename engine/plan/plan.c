@@ -124,7 +124,10 @@ static int refuse(const struct ps_plan_req *q, const struct ps_plan *least, char
     exceeded(q, least, false, allowed, sizeof allowed);
     exceeded(q, least, true, needed, sizeof needed);
     if (ret_text) *ret_text = ps_plan_refusal(q, least);
-    return ps_fail(dt, -PS_EBUDGET, "no plan fits %s; the smallest needs %s", allowed, needed);
+    return ps_fail(dt, -PS_EBUDGET, "no plan fits %s; the smallest needs %s%s", allowed, needed,
+                   ps_plan_pins_too_much(q, least)
+                       ? "; with --gpu-mem 0, and no share on the GPU, none is pinned"
+                       : "");
 }
 
 /* Where nothing fits by the sizes that candidates are chosen by: what comes nearest may fit as built. */
@@ -182,6 +185,13 @@ int ps_plan_best(const struct ps_plan_req *req, unsigned n, struct ps_plan *ret,
     sort(ret, built);
     *ret_n = built;
     return 0;
+}
+
+bool ps_plan_leave_gpu(struct ps_plan_req *req)
+{
+    if (!req->gpu.mem_bytes || req->gpu.asked) return false;
+    req->gpu = (struct ps_plan_gpu) { 0 };
+    return true;
 }
 
 int ps_plan_make(const struct ps_plan_req *req, struct ps_plan *ret, char **ret_text,

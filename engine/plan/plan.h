@@ -33,6 +33,7 @@ struct ps_rates {
 struct ps_plan_gpu {
     uint64_t mem_bytes; /* of it, that may be used; 0: there is none, or none is wanted */
     uint32_t sm;        /* 75, 90, ...: picks the kernels whose scratch is counted */
+    bool asked;         /* by an option, so that a plan without it is no answer */
 };
 
 /* Where decode attention over KV that does not lie on the GPU runs. */
@@ -83,6 +84,8 @@ int ps_plan_best(const struct ps_plan_req *req, unsigned n, struct ps_plan *ret,
 /* The best one. */
 int ps_plan_make(const struct ps_plan_req *req, struct ps_plan *ret, char **ret_text,
                  struct ps_detail *dt) ps_must_check;
+/* For where so little can be pinned that no plan for the GPU fits: takes the GPU out of the request. False: there is none in it, or it is asked for. */
+bool ps_plan_leave_gpu(struct ps_plan_req *req) ps_must_check;
 /* The memory table and the shape, for --dry-run and logs; the caller frees it. NULL when out of memory. */
 char *ps_plan_text(const struct ps_plan_req *req, const struct ps_plan *plan);
 void ps_plan_done(struct ps_plan *p);

@@ -14,7 +14,7 @@ static char *text_of(FILE *f, char **text)
     return NULL;
 }
 
-static bool pins_too_much(const struct ps_plan_req *q, const struct ps_plan *p)
+bool ps_plan_pins_too_much(const struct ps_plan_req *q, const struct ps_plan *p)
 {
     return q->pin_max && p->pinned_bytes > q->pin_max;
 }
@@ -34,7 +34,7 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
     if (p->gpu_bytes)
         fprintf(f, "on the GPU\n%s  %12.1f MiB  --gpu-mem allows\n", p->detail->gpu_table,
                 mib(q->gpu.mem_bytes));
-    if (pins_too_much(q, p))
+    if (ps_plan_pins_too_much(q, p))
         fprintf(f, "  %12.1f MiB  on the host pinned for the GPU; %.1f MiB can be\n",
                 mib(p->pinned_bytes), mib(q->pin_max));
     if (p->disk_bytes)
@@ -47,7 +47,7 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
         fprintf(f, " and --gpu-mem %lluM", whole_mib(p->gpu_bytes));
     if (p->disk_bytes > q->disk_space)
         fprintf(f, " and --disk-space %lluM", whole_mib(p->disk_bytes));
-    if (pins_too_much(q, p))
+    if (ps_plan_pins_too_much(q, p))
         fprintf(f, ", if %llu MiB can be pinned (ulimit -l)", whole_mib(p->pinned_bytes));
     if (no_room)
         fprintf(f,
@@ -55,7 +55,7 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
                 "a larger cgroup limit",
                 (unsigned long long) q->host_most >> 20);
     fputs(".\n", f);
-    if (p->gpu_bytes > q->gpu.mem_bytes)
+    if (p->gpu_bytes > q->gpu.mem_bytes || ps_plan_pins_too_much(q, p))
         fputs("Without the GPU: --gpu-mem 0, and no shares on it.\n", f);
     return text_of(f, &text);
 }

@@ -37,6 +37,7 @@ double ps_candidate_price(const struct ps_plan_req *req, const struct ps_plan *p
 /* Bytes of weights, KV and hidden states that lie there. */
 uint64_t ps_plan_on_disk(const struct ps_plan *p);
 bool ps_plan_fits(const struct ps_plan_req *req, const struct ps_plan *p);
+bool ps_plan_pins_too_much(const struct ps_plan_req *req, const struct ps_plan *p);
 /* The best candidates so far, best first. Of those that are alike (a neighbouring value here or there) only the best is in. */
 enum { PS_BEST_MAX = 16 };
 struct ps_best {

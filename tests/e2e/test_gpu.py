@@ -74,7 +74,7 @@ def test_without_a_usable_gpu(t, case):
 
 
 def test_less_can_be_pinned(t):
-    """A plan with less pinned memory, which is said, and the same results; if none does, a refusal."""
+    """A plan with less pinned memory, which is said, and the same results; if none does, one without the GPU, or a refusal if that is asked for."""
     t.write("config.json", json.dumps({"model_type": "opt", "activation_function": "relu", "do_layer_norm_before": True, "ffn_dim": 1024, "hidden_size": 256,
         "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 1000, "word_embed_proj_dim": 256, "bos_token_id": 2,
         "eos_token_id": 2, "pad_token_id": 1, "torch_dtype": "float16"}))
@@ -91,7 +91,15 @@ def test_less_can_be_pinned(t):
         same(t, t.generate("model", job, *options, gpu=Gpu(pin=pin)), want, f"{pin} bytes")
         t.last.says("warning", "planning again", "cudaHostRegister")
         t.check(0 < pinned() < min(pin, most), f"{pinned()} of {most} bytes")
-    t.run("generate", "model", t.job(job), "-o", "out.jsonl", "--no-resume", *options, rc=4, gpu=Gpu(pin="600K")).says("pinned memory", "ulimit -l")
+    want = t.generate("model", job, *options)
+    for little in ("600K", "4K"):
+        same(t, t.generate("model", job, *options, gpu=Gpu(pin=little)), want, f"{little} can be pinned")
+        t.last.says("warning", "planning again", "cudaHostRegister", "going on without the GPU")
+        t.eq(pinned(), None, "pinned bytes without the GPU")
+        for asked in (["--gpu-mem", "200M"], ["--kv", "gpu:100"], ["--attention", "gpu"]):
+            t.generate("model", job, *options, *asked, rc=4, gpu=Gpu(pin=little))
+            t.last.says("no plan fits pinned memory of", "with --gpu-mem 0", "Without the GPU", "ulimit -l")
+            t.check(not t.exists("out.jsonl") and "going on" not in t.last.err, f"{asked}: {t.last.err}")
 
 
 @cases(enough=False, little=True)
@@ -105,6 +113,15 @@ def test_bench_with_little_pinned(t, little):
         with open(t.path("b.json")) as f:
             predicted[how] = json.load(f)["rows"][0]["plan"]["predicted_s"]
     t.check(predicted["barrier"] > predicted["ours"] * 1.05, f"waiting for all after each pass costs nothing: {predicted}")
+
+
+def test_bench_when_nothing_is_pinned(t):
+    """As generate: without the GPU, unless it is asked for."""
+    bench = ["bench", t.model("pre-f16"), "--prompt-len", 5, "--gen-len", 3, "--requests", 4, "-o", "b.json"]
+    t.run(*bench, gpu=Gpu(pin="4K")).says("warning", "cudaHostRegister", "going on without the GPU")
+    with open(t.path("b.json")) as f:
+        t.eq([x["memory"]["gpu"] for x in json.load(f)["rows"]], [None], "bytes of the GPU in the plan")
+    t.run(*bench, "--gpu-mem", "200M", rc=4, gpu=Gpu(pin="4K")).says("no plan fits pinned memory of 0M", "with --gpu-mem 0")
 
 
 def test_report(t):

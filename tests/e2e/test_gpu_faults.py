@@ -100,7 +100,7 @@ def test_every_call(t, part):
 def test_pinning_refused(t):
     """Not all of it: another plan, or none; nor what the device needs for itself: the same again, with room for that."""
     job = Job(t)
-    job.run(Gpu(fail="cudaHostRegister:1:2"), 4).says("cudaHostRegister", NAMES[2], "pinned memory of 0M")
+    job.run(Gpu(fail="cudaHostRegister:1:2"), 4).says("cudaHostRegister", NAMES[2], "pinned memory of 0M", "with --gpu-mem 0")
     clean(t)
     job.run(Gpu(fail=f"cudaHostRegister:{job.calls['cudaHostRegister']}:2"), 0).says("planning again", "cudaHostRegister", NAMES[2])
     job.same("planned again")

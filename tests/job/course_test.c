@@ -574,7 +574,8 @@ static double number(const json_t *report, const char *object, const char *key)
 
 static void note_warning(void *ud, const char *text) { (void) snprintf(ud, 400, "%s", text); }
 
-/* Less can be pinned than the plan wants: another plan, another block, the same results; if that is not to be had, an error. */
+/* Less can be pinned than the plan wants: another plan, another block, the same results; if that is not to be had, one without the GPU, or an error where that is asked
+ * for. */
 static void less_is_pinned(void **state)
 {
     struct tj t;
@@ -615,8 +616,21 @@ static void less_is_pinned(void **state)
     json_decref(j);
     assert_int_equal(unlink(t.out), 0);
     fake.can_pin = 0;
+    t.cfg.plan.gpu.asked = true;
     assert_err(tj_run(&t), PS_EPIN);
     assert_int_equal(fake.runs, 4);
+    t.cfg.plan.gpu.asked = false;
+    assert_ok_dt(tj_run(&t), &t.dt);
+    assert_int_equal(fake.runs, 7);
+    assert_non_null(strstr(warning, "without the GPU"));
+    ps_auto_free char *host = tj_read(&t, "");
+    assert_string_equal(whole, host);
+    ps_auto_free char *of_host = tj_slurp(t.report);
+    j = json_loads(of_host, 0, NULL);
+    assert_non_null(j);
+    assert_true(json_is_null(json_object_get(j, "gpu")));
+    assert_true(json_is_null(json_object_get(json_object_get(j, "memory"), "pinned")));
+    json_decref(j);
     tj_end(&t);
 }
 

@@ -124,7 +124,18 @@ static void less_can_be_pinned(void **state)
     ps_plan_done(&less);
     char *text = NULL;
     assert_err(ps_plan_make(&q, &less, &text, &dt), PS_EBUDGET);
+    assert_non_null(strstr(dt.text, "with --gpu-mem 0"));
+    assert_non_null(strstr(text, "Without the GPU: --gpu-mem 0"));
     free(text);
+    q.gpu.asked = true;
+    assert_false(ps_plan_leave_gpu(&q));
+    q.gpu.asked = false;
+    assert_true(ps_plan_leave_gpu(&q));
+    assert_false(ps_plan_leave_gpu(&q));
+    q.kv = q.hidden = (struct ps_shares) { { 0, 100, 0 } };
+    assert_ok_dt(ps_plan_make(&q, &less, NULL, &dt), &dt);
+    assert_true(!less.gpu_bytes && !less.pinned_bytes);
+    ps_plan_done(&less);
     ps_plan_done(&all);
     ps_pack_close(m);
 }
