@@ -2,8 +2,10 @@
 """One job's choices are the same, byte for byte, however it is run on an emulated GPU: placement, threads, I/O, pinned memory, the order in
 which the GPU does its work; and, where the design promises it, batch shape.
 
-Decode attention on the GPU and on the host add up in orders of their own: bytes are compared within one of them. A job with KV in f16 is
+Decode attention on the GPU and on the host add up in orders of their own: bytes are compared where the same slabs have it on the host. A job with KV in f16 is
 compared in one batch shape, since a linear takes its rows in other ways from 17 and from 257 on (docs/design.md, CUDA rows)."""
+import re
+
 from harness import POLICIES, Gpu, cases, same, smoke, token_job
 
 SHAPE = ["--gpu-batch-size", "3", "--num-gpu-batches", "2"]
@@ -66,11 +68,39 @@ def compare(t, model, reqs, placements, options):
         same(t, got, want, f"{name}, {' '.join(options)}")
 
 
-@cases(full=("full", FLEXGEN), h2o=("h2o", {**FLEXGEN, **MORE}), local=("local", FLEXGEN), sink=("sink", FLEXGEN))
-def test_placements(t, value):
-    policy, table = value
+# Besides FLEXGEN: all for h2o, and each for one other policy.
+MORE_OF = {"full": ("hidden on the host", "all on disk"), "local": ("hidden on disk", "all on the host", "mixed"),
+           "sink": ("hidden half on disk", "KV on host and disk"), "h2o": tuple(MORE)}
+
+
+@cases(**{policy: policy for policy in POLICIES})
+def test_placements(t, policy):
+    table = {**FLEXGEN, **{name: MORE[name] for name in MORE_OF[policy]}}
     compare(t, t.model("pre-f16"), small_job(), table, [*SHAPE, *POLICIES[policy], "--attention", "gpu"])
     compare(t, t.model("pre-f16"), small_job(), host_only(table), [*SHAPE, *POLICIES[policy], "--attention", "host"])
+
+
+AUTO = {
+    "weights on disk": ["--weights", "disk:100", "--hidden", "host:100"],
+    "hidden on disk": ["--weights", "host:100", "--hidden", "disk:100"],
+    "mixed": MIXED[:2] + MIXED[4:],
+}
+
+
+@cases(**{policy: policy for policy in POLICIES})
+def test_auto(t, policy):
+    """How many slabs have their attention on the host is a matter of cost, and so of what else passes the links. Where it is as many, with one share of
+    KV on the GPU, it is the same ones, and the same bytes."""
+    firsts, compared = {}, {}
+    for name, o in AUTO.items():
+        run = [t.model("pre-f16"), small_job(), *o, "--kv", "host:60,disk:40", *SHAPE, *POLICIES[policy], "--attention", "auto"]
+        t.generate(*run, "--dry-run", gpu=Gpu(seed=1))
+        slabs = re.search(r"attention of (\d+) of 6 KV slabs", t.last.out)[1]
+        got = t.generate(*run, gpu=Gpu(seed=1))
+        t.check(all(r["error"] is None for r in got.values()), f"{name}: failed")
+        same(t, got, firsts.setdefault(slabs, got), f"{name}, {slabs} slabs on the host, {policy}")
+        compared.setdefault(slabs, []).append(name)
+    t.check(any(len(x) > 1 for n, x in compared.items() if n not in "06"), f"nothing to compare here any more: {compared}")
 
 
 @cases(gpu="gpu", host="host")
