@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is predicted is what is run, seen through the commands: `plan`, `generate --dry-run` and `generate` choose one plan for one job, model, machine and options;
-its bytes on each link, its operations and its memory of each tier are the run's."""
+its sweeps, its bytes on each link, what its kernels read, write and multiply, and its memory of each tier are the run's. (That the operations are the same
+ones, in the same order, tests/sched/conserve_test.c sees.)"""
 import json, os, random
 
 from harness import Gpu, cases, smoke
