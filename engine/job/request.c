@@ -36,12 +36,13 @@ bool ps_line_blank(const char *line, size_t len)
 enum { E_CUSTOM_ID, E_METHOD, E_URL, E_BODY, E__COUNT };
 static const char *const envelope[E__COUNT] = { "custom_id", "method", "url", "body" };
 
+/* Whether it has one of its fields. */
 static bool is_envelope(struct ps_jscan c)
 {
     struct ps_jstr key;
     if (ps_jscan_open(&c, '{') < 0) return false;
     while (ps_jscan_key(&c, &key) > 0) {
-        for (size_t i = 0; i < E__COUNT; i++)
+        for (size_t i = 0; i < E__COUNT && ps_jscan_type(&c) != PS_J_NULL; i++)
             if (ps_jstr_is(key, envelope[i])) return true;
         if (ps_jscan_skip(&c) < 0) break;
     }
@@ -60,13 +61,16 @@ static bool check_url(struct ps_request *q, struct ps_jstr url)
 /* Finds the envelope's values; custom_id is taken first, whatever else is wrong. */
 static bool walk_envelope(struct ps_walk *w)
 {
+    static const struct ps_names of = {
+        envelope, E__COUNT, E__COUNT,
+        "the batch form (the request's own fields stand inside \"body\")"
+    };
     struct ps_jscan at[E__COUNT] = { 0 };
     struct ps_jstr key, s;
     uint32_t seen = 0;
     if (ps_jscan_open(&w->c, '{') < 0) return false;
     while (ps_jscan_key(&w->c, &key) > 0) {
-        int i = ps_walk_key(w->req, key, envelope, E__COUNT, &seen,
-                            "the batch form (the request's own fields stand inside \"body\")");
+        const int i = ps_walk_key(w, key, &of, &seen);
         if (i >= 0 && ps_jscan_type(&w->c) != PS_J_NULL) at[i] = w->c;
         if (ps_jscan_skip(&w->c) < 0) break;
     }

@@ -231,6 +231,7 @@ static bool f_logit_bias(struct ps_walk *w)
     return ps_jscan_key(&w->c, &key) <= 0 || not_neutral(w, "{}");
 }
 
+enum { N_USED = 16 }; /* fields; of the others only the neutral value is taken */
 static const struct field {
     const char *name;
     bool (*get)(struct ps_walk *w);
@@ -280,16 +281,19 @@ bool ps_walk_body(struct ps_walk *w)
 {
     const char *names[PS_ARRAY_LEN(fields)];
     for (size_t i = 0; i < PS_ARRAY_LEN(fields); i++) names[i] = fields[i].name;
+    const struct ps_names of = { names, PS_ARRAY_LEN(fields), N_USED, "a completion request" };
     uint32_t seen = 0;
     struct ps_jstr key;
     if (ps_jscan_open(&w->c, '{') < 0) return wrong_type(w, "an object");
     while (ps_jscan_key(&w->c, &key) > 0) {
-        int i =
-            ps_walk_key(w->req, key, names, PS_ARRAY_LEN(fields), &seen, "a completion request");
+        const int i = ps_walk_key(w, key, &of, &seen);
         if (i < 0) return false;
+        if (ps_jscan_type(&w->c) == PS_J_NULL) {
+            if (ps_jscan_skip(&w->c) < 0) return false;
+            continue;
+        }
         w->field = fields[i].name;
-        bool ok = ps_jscan_type(&w->c) == PS_J_NULL ? ps_jscan_skip(&w->c) >= 0 : fields[i].get(w);
-        if (!ok) return false;
+        if (!fields[i].get(w)) return false;
     }
     return check_params(w->req);
 }

@@ -11,9 +11,16 @@ struct ps_walk {
     const char *field; /* being read, for messages */
 };
 
-/* request_key.c. Which of n <= 32 names a key is: its index, or -1 with the error recorded (unknown, or in `seen`, which is kept here). */
-int ps_walk_key(struct ps_request *q, struct ps_jstr key, const char *const *names, size_t n,
-                uint32_t *seen, const char *what);
+/* The fields of an object; an error lists the first n_told, if none is near. */
+struct ps_names {
+    const char *const *names;
+    size_t n, n_told; /* n <= 32 */
+    const char *what; /* that has these fields, for messages */
+};
+
+/* request_key.c. Which of the names a key is whose value follows: its index; n if it is none of them, and null, which is as if it were not
+ * there; -1 with the error recorded (unknown, or in `seen`, which is kept here). */
+int ps_walk_key(struct ps_walk *w, struct ps_jstr key, const struct ps_names *of, uint32_t *seen);
 
 /* request_body.c. From the body's opening bracket on; false with the error recorded. */
 bool ps_walk_body(struct ps_walk *w);
