@@ -55,7 +55,9 @@ static const struct argp_option options[] = {
     { "disk-space", K_DISK_SPACE, "SIZE", 0,
       "most disk space for KV and activations (default 90 % of what is free)", 3 },
     { "offload-dir", K_OFFLOAD_DIR, "DIR", 0,
-      "where KV and activations on disk go (default beside OUTPUT); emptied at the end", 3 },
+      "where KV and activations on disk go (default beside OUTPUT); made if it is missing, emptied "
+      "at the end",
+      3 },
     { "pack-dir", K_PACK_DIR, "DIR", 0,
       "where a MODEL that is not packed is packed (default in the user's cache folder)", 3 },
     { "weights", K_WEIGHTS, "SHARES", 0,

@@ -35,24 +35,48 @@ int ps_generate_open(const struct ps_generate_args *a, struct ps_generate_model 
     return r;
 }
 
-/* The folder of `output`, or --offload-dir, which is made if need be. */
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* A folder that is missing is made, but for a dry run, which finds the same disk in its parent. */
+static int make_offload_dir(const char *dir, bool dry_run, char **ret, struct ps_detail *dt)
+{
+    struct stat st;
+    ps_auto_free char *bare = ps_concat(dir, "", ""), *parent = NULL;
+    if (!bare) return -ENOMEM;
+    for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/';) bare[--n] = 0;
+    if (!stat(bare, &st) && !S_ISDIR(st.st_mode))
+        return ps_fail(dt, -ENOTDIR, "--offload-dir %s: it is no folder", dir);
+    if (!is_folder(bare)) {
+        int r = ps_folder_of(bare, &parent);
+        if (r < 0) return r;
+        if (!is_folder(parent))
+            return ps_fail(dt, -ENOENT,
+                           "--offload-dir %s: the folder %s is not there; only the last folder of "
+                           "the path is made",
+                           dir, parent);
+        if (!dry_run && mkdir(bare, 0777) < 0)
+            return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", dir,
+                           ps_err_str(errno));
+    }
+    char **found = dry_run && parent ? &parent : &bare;
+    *ret = *found;
+    *found = NULL;
+    return 0;
+}
+
+/* --offload-dir, or the folder of `output`. */
 static int find_offload_dir(const struct ps_generate_args *a, const char *output,
                             struct ps_generate_model *m, struct ps_detail *dt)
 {
-    if (a->engine.offload_dir) {
-        m->offload_dir = ps_concat(a->engine.offload_dir, "", "");
-        if (!m->offload_dir) return -ENOMEM;
-        if (mkdir(a->engine.offload_dir, 0777) == 0 || errno == EEXIST) return 0;
-        return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", a->engine.offload_dir,
-                       ps_err_str(errno));
-    }
-    struct stat st;
+    if (a->engine.offload_dir)
+        return make_offload_dir(a->engine.offload_dir, a->job.dry_run, &m->offload_dir, dt);
     int r = ps_folder_of(output, &m->offload_dir);
-    if (r < 0) return r;
-    if (stat(m->offload_dir, &st) < 0 || !S_ISDIR(st.st_mode))
-        return ps_fail(dt, -ENOENT, "OUTPUT %s: its folder %s is not there", output,
-                       m->offload_dir);
-    return 0;
+    if (r < 0 || is_folder(m->offload_dir)) return r;
+    return ps_fail(dt, -ENOENT, "OUTPUT %s: its folder %s is not there", output, m->offload_dir);
 }
 
 /* A default, or a ceiling that the memory there is can bear: beyond it, the kernel would end the process. The rest of the process needs

@@ -326,6 +326,27 @@ def test_files_left(t):
     t.eq((t.finish(p).rc, seen), (0, set()), "its file never has a name, for a kill to leave behind")
 
 
+def test_offload_dir(t):
+    """A missing one is made by the run, not by a dry run; what cannot be one is refused at once, whether or not anything goes there."""
+    m, job = t.model("pre-f16"), t.job(token_job(257, n=4))
+    run = lambda where, *more, rc=0: t.run("generate", m, job, "-o", "out.jsonl", "--offload-dir", where, *more, rc=rc)
+    before = sorted(os.listdir(t.dir))
+    t.write("file", "x")
+    for more in ([], ["--kv", "disk:100"], ["--dry-run"], ["--dry-run", "--kv", "disk:100"]):
+        run("file", *more, rc=1).says("--offload-dir file: it is no folder")
+        run("file/new", *more, rc=1).says("--offload-dir file/new: the folder file is not there")
+        run("no/new/", *more, rc=1).says("--offload-dir no/new/: the folder no is not there")
+        if "--dry-run" in more:
+            run("new", *more)
+            run("new/", *more)
+        t.eq(sorted(os.listdir(t.dir)), sorted([*before, "file"]), f"files after {more}")
+    run("new/", "--kv", "disk:100")
+    t.eq((os.listdir(t.path("new")), t.exists("out.jsonl")), ([], True), "the folder that was made")
+    run("new", "--dry-run", "--no-resume")
+    run(t.path("other"), "--no-resume")
+    t.eq(os.listdir(t.path("other")), [], "a folder that nothing went to")
+
+
 REPORT = {
     "version": str, "machine": dict, "model": ["name", "bytes", "dtype", "hash"], "job": ["requests", "prompt_tokens", "generated_tokens", "failed"],
     "plan": dict, "time": ["load", "prefill", "decode", "total"], "throughput": ["prefill", "decode", "total", "requests_per_s"],
