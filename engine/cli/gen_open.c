@@ -106,6 +106,26 @@ static int find_host_mem(uint64_t available, struct ps_plan_req *plan, uint64_t 
     return 0;
 }
 
+/* A default, or a ceiling that the disk there is can bear. */
+static int find_disk_space(const char *folder, struct ps_plan_req *plan, struct ps_detail *dt)
+{
+    char text[200];
+    int r = ps_machine_disk_free(folder, &plan->disk_free, dt);
+    if (r < 0) return r;
+    plan->disk_folder = folder;
+    if (plan->disk_space == UINT64_MAX) {
+        plan->disk_space = plan->disk_free / 10 * 9;
+    } else if (plan->disk_space > plan->disk_free) {
+        (void) snprintf(text, sizeof text,
+                        "--disk-space is more than the %" PRIu64
+                        " MiB that are free where KV and activations go; these are used",
+                        plan->disk_free >> 20);
+        ps_say_warning(NULL, text);
+        plan->disk_space = plan->disk_free;
+    }
+    return 0;
+}
+
 int ps_generate_machine(struct ps_generate_args *a, const char *output, struct ps_generate_model *m,
                         struct ps_detail *dt)
 {
@@ -118,10 +138,7 @@ int ps_generate_machine(struct ps_generate_args *a, const char *output, struct p
     if (r < 0) return r;
     if (!j->plan.threads) j->plan.threads = machine.cpus ? machine.cpus : 1;
     r = find_offload_dir(a, output, m, dt);
-    if (!r && j->plan.disk_space == UINT64_MAX) {
-        r = ps_machine_disk_free(m->offload_dir, &j->plan.disk_space, dt);
-        j->plan.disk_space = j->plan.disk_space / 10 * 9;
-    }
+    if (!r) r = find_disk_space(m->offload_dir, &j->plan, dt);
     j->run.threads = j->plan.threads;
     j->run.offload_dir = m->offload_dir;
     j->engine = (struct ps_job_engine) { ps_generate_plan, ps_plan_text, ps_plan_done, ps_run,

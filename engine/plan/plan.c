@@ -124,10 +124,15 @@ static int refuse(const struct ps_plan_req *q, const struct ps_plan *least, char
     exceeded(q, least, false, allowed, sizeof allowed);
     exceeded(q, least, true, needed, sizeof needed);
     if (ret_text) *ret_text = ps_plan_refusal(q, least);
+    const char *pins = ps_plan_pins_too_much(q, least)
+                           ? "; with --gpu-mem 0, and no share on the GPU, none is pinned"
+                           : "";
+    if (q->disk_folder && least->disk_bytes > q->disk_free)
+        return ps_fail(dt, -PS_EBUDGET,
+                       "no plan fits %s; the smallest needs %s, and %s has %" PRIu64 " MiB free%s",
+                       allowed, needed, q->disk_folder, q->disk_free >> 20, pins);
     return ps_fail(dt, -PS_EBUDGET, "no plan fits %s; the smallest needs %s%s", allowed, needed,
-                   ps_plan_pins_too_much(q, least)
-                       ? "; with --gpu-mem 0, and no share on the GPU, none is pinned"
-                       : "");
+                   pins);
 }
 
 /* Where nothing fits by the sizes that candidates are chosen by: what comes nearest may fit as built. */

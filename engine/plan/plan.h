@@ -44,6 +44,9 @@ struct ps_plan_req {
     struct ps_job_stats job;
     uint64_t host_mem, disk_space; /* bytes that may be used */
     uint64_t host_most; /* what host_mem could be at most on this machine; 0 = not known */
+    /* The folder that disk_space is of and what is free there; NULL = not known. The path lives as long as the request. */
+    const char *disk_folder;
+    uint64_t disk_free;
     bool no_disk; /* nothing lies on disk, weights neither: it cannot be said how fast that is */
     struct ps_plan_gpu gpu;
     uint64_t

@@ -41,7 +41,8 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
         fprintf(f, "  %12.1f MiB  on disk; --disk-space allows %.1f MiB\n", mib(p->disk_bytes),
                 mib(q->disk_space));
     const bool no_room = q->host_most && p->host_bytes > q->host_most;
-    fprintf(f, "It %s with --host-mem %lluM", no_room ? "would fit" : "fits",
+    const bool no_disk = q->disk_folder && p->disk_bytes > q->disk_free;
+    fprintf(f, "It %s with --host-mem %lluM", no_room || no_disk ? "would fit" : "fits",
             whole_mib(p->host_bytes));
     if (p->gpu_bytes > q->gpu.mem_bytes)
         fprintf(f, " and --gpu-mem %lluM", whole_mib(p->gpu_bytes));
@@ -54,6 +55,10 @@ char *ps_plan_refusal(const struct ps_plan_req *q, const struct ps_plan *p)
                 ", but this machine (or its cgroup) has %llu MiB for it: it takes more memory or "
                 "a larger cgroup limit",
                 (unsigned long long) q->host_most >> 20);
+    if (no_disk)
+        fprintf(f, "%s %s has %llu MiB free; --offload-dir says where else KV and hidden states go",
+                no_room ? "; and" : ", but", q->disk_folder,
+                (unsigned long long) q->disk_free >> 20);
     fputs(".\n", f);
     if (p->gpu_bytes > q->gpu.mem_bytes || ps_plan_pins_too_much(q, p))
         fputs("Without the GPU: --gpu-mem 0, and no shares on it.\n", f);

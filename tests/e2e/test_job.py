@@ -221,6 +221,12 @@ def test_ceilings(t):
     run("--host-mem", "0", rc=4).says("--host-mem", "smallest")
     run("--disk-space", "0", "--kv", "disk:100", rc=4).says("--disk-space")
     run("--disk-space", "0", rc=0)
+    r = run("--offload-dir", "/proc", "--kv", "disk:100", rc=4).says("the smallest needs --disk-space 1M, and /proc has 0 MiB free",
+                                                                     "with --host-mem", ", but /proc has 0 MiB free; --offload-dir says where else")
+    t.check("It fits" not in r.err, f"what would not fit is said to: {r.err}")
+    run("--offload-dir", "/proc", "--kv", "disk:100", "--disk-space", "4M", rc=4).says("warning", "--disk-space", "/proc has 0 MiB free")
+    run("--offload-dir", "/proc", rc=0)
+    run("--disk-space", "4000T", rc=0).says("warning", "--disk-space")
     for option in ("--threads", "--queue-depth"):
         for n in ("0", "100000", "4294967295", "4294967296"):
             run(option, n, rc=2).says(option, n)
