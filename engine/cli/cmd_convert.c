@@ -7,7 +7,7 @@ enum { OPT_DTYPE = 256, OPT_OVERWRITE, OPT_THREADS, OPT_DUMMY, OPT_SEED };
 
 struct args {
     const char *src, *dst;
-    bool dummy;
+    bool dummy, seeded;
     uint64_t seed;
     struct ps_convert_opt opt;
 };
@@ -38,6 +38,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case OPT_SEED:
         if (!ps_opt_u64(arg, UINT64_MAX, &a->seed))
             argp_error(st, "--seed %s: a whole number of 0 or more was expected", arg);
+        a->seeded = true;
         return 0;
     case OPT_OVERWRITE: a->opt.overwrite = true; return 0;
     case OPT_THREADS:
@@ -47,6 +48,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case ARGP_KEY_ARG: ps_opt_two(st, arg, "SRC and DST", &a->src, &a->dst); return 0;
     case ARGP_KEY_END:
         if (!a->dst) argp_error(st, "SRC and DST are expected");
+        if (a->seeded && !a->dummy)
+            argp_error(st, "--seed: only random weights (--dummy) have one");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

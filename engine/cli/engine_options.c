@@ -290,9 +290,16 @@ int ps_engine_set(struct ps_engine_args *a, const char *name, char *arg, struct 
 
 static error_t parse(int key, char *arg, struct argp_state *st)
 {
+    struct ps_engine_args *a = st->input;
     struct ps_detail dt = { "" };
     if (!name_of(key)) return ARGP_ERR_UNKNOWN;
-    if (set(&(const struct value) { key, arg, &dt }, st->input) < 0) argp_error(st, "%s", dt.text);
+    if (set(&(const struct value) { key, arg, &dt }, a) < 0) argp_error(st, "%s", dt.text);
+    if (key == K_PERCENT) a->percent = true;
+    if (key == K_WEIGHTS || key == K_KV || key == K_HIDDEN) a->shares = name_of(key);
+    if (a->percent && a->shares)
+        argp_error(st,
+                   "--percent says all that --weights, --kv and --hidden do; leave out it or --%s",
+                   a->shares);
     return 0;
 }
 

@@ -10,6 +10,8 @@ struct ps_engine_args {
     struct ps_plan_req plan; /* host_mem, disk_space: UINT64_MAX if not given */
     uint64_t gpu_mem;        /* UINT64_MAX if not given; 0: no GPU is to be used */
     const char *pack_dir, *offload_dir;
+    const char *shares; /* of --weights, --kv and --hidden the last that was typed; NULL = none */
+    bool percent;       /* --percent was typed */
     struct ps_run_cfg run; /* numa_nodes, io, queue_depth, verify_always */
 };
 

@@ -117,6 +117,11 @@ int ps_kv_resolve(const struct ps_kv_config *c, uint32_t longest, uint32_t promp
     struct ps_kv_split s = { .scores = p->scores };
     r = p->resolve(c, c->budget_of == PS_BUDGET_OF_PROMPT ? prompt : longest, &s, dt);
     if (r < 0) return r;
+    if (c->budget_of == PS_BUDGET_OF_PROMPT && (c->budget >= 0 || c->heavy >= 0 || c->recent >= 0))
+        return ps_fail(
+            dt, -PS_EUSAGE,
+            "--kv-budget-of prompt: only of a --kv-budget in percent, not of a number of "
+            "entries; leave it out");
     *ret = s;
     return 0;
 }

@@ -326,6 +326,20 @@ def test_usage_of_numbers(t, value):
         t.run("generate", t.model("pre-f16"), "in.jsonl", "-o", "out.jsonl", option, w, rc=2).says(f"{option} {w}: a whole number {wanted} was expected")
 
 
+def test_ineffective(t):
+    """Two options of which one would not count, in either order."""
+    m, job = t.model("pre-f16"), t.job([{"prompt": [2, 5]}])
+    run = lambda *args: t.run("generate", m, job, "-o", "out.jsonl", *args, rc=2)
+    percent = ["--percent", "0", "100", "0", "100", "0", "100"]
+    for option in ("--weights", "--kv", "--hidden"):
+        for args in ([*percent, option, "disk:100"], [option, "disk:100", *percent]):
+            run(*args).says("--percent", f"leave out it or {option}")
+    for args in (["--kv-budget", "5"], ["--kv-recent", "5"], ["--kv-heavy", "5"]):
+        run("--kv-policy", "h2o", "--kv-budget-of", "prompt", *args).says("--kv-budget-of prompt: only of a --kv-budget in percent")
+    t.run("convert", "a", "b", "--seed", "5", rc=2).says("--seed: only random weights (--dummy)")
+    t.eq(os.listdir(t.dir), [os.path.basename(job)], "files")
+
+
 def test_refused(t):
     """Things that cannot be, said before anything is written."""
     m = t.model("pre-f16")

@@ -78,6 +78,13 @@ static void nothing_is_ignored_silently(void **state)
     c = config("full");
     c.budget_of = PS_BUDGET_OF_PROMPT;
     refuse(&c, "--kv-budget-of prompt");
+    int64_t *const entries[] = { &c.budget, &c.heavy, &c.recent };
+    for (size_t i = 0; i < PS_ARRAY_LEN(entries); i++) {
+        c = config("h2o");
+        c.budget_of = PS_BUDGET_OF_PROMPT;
+        *entries[i] = 7;
+        refuse(&c, "--kv-budget-of prompt: only of a --kv-budget in percent");
+    }
     c = config("local");
     c.heavy = 7;
     refuse(&c, "--kv-heavy");
