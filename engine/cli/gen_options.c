@@ -116,6 +116,22 @@ static void generation_value(struct argp_state *st, int key, char *arg, struct p
     }
 }
 
+static void check(struct argp_state *st, const struct ps_job_cfg *j)
+{
+    const struct {
+        const char *option, *file;
+    } files[] = { { "-o", j->output },
+                  { "--report", j->report },
+                  { "--dump-kv", j->dump_kv },
+                  { "--trace", j->trace } };
+    if (!j->input) argp_error(st, "MODEL and INPUT are expected");
+    if (!j->output || !*j->output) argp_error(st, "-o OUTPUT is expected");
+    for (size_t i = 0; i < PS_ARRAY_LEN(files); i++)
+        if (files[i].file && !strcmp(files[i].file, "-"))
+            argp_error(st, "%s -: it is renamed into place, which needs a file's name",
+                       files[i].option);
+}
+
 static error_t job_value(struct argp_state *st, int key, char *arg, struct ps_generate_args *a)
 {
     struct ps_job_cfg *j = &a->job;
@@ -135,12 +151,7 @@ static error_t job_value(struct argp_state *st, int key, char *arg, struct ps_ge
     case K_PROGRESS: a->progress = (enum ps_progress_mode) CHOICE("auto", "plain", "none"); break;
     case K_DRY_RUN: j->dry_run = a->planning.wants_more = true; break;
     case ARGP_KEY_ARG: ps_opt_two(st, arg, "MODEL and INPUT", &a->model, &j->input); break;
-    case ARGP_KEY_END:
-        if (!j->input) argp_error(st, "MODEL and INPUT are expected");
-        if (!j->output || !*j->output) argp_error(st, "-o OUTPUT is expected");
-        if (!strcmp(j->output, "-"))
-            argp_error(st, "-o -: results are renamed into place, which needs a file's name");
-        break;
+    case ARGP_KEY_END: check(st, j); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;

@@ -41,7 +41,10 @@ void ps_say(const char *fmt, ...)
 int ps_output_check(const char *option, const char *output, const char *const *inputs, size_t n,
                     struct ps_detail *dt)
 {
-    int r = ps_file_replaceable(output, dt);
+    int r = strcmp(output, "-") != 0 ? ps_file_replaceable(output, dt)
+                                     : ps_fail(dt, -PS_EUSAGE,
+                                               "- is not stdout here: what is written is renamed "
+                                               "into place, which needs a file's name");
     for (size_t i = 0; !r && i < n; i++)
         if (inputs[i] && ps_same_file(output, inputs[i]))
             r = ps_fail(dt, -PS_EUSAGE, "%s is read, too; give another name", output);

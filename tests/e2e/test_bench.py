@@ -336,6 +336,8 @@ def test_bad_places(t):
     t.run("bench", m, "-o", "no/such.json", rc=1).says("-o", "no")
     t.run("bench", m, "--log", t.dir, rc=2).says("--log", "regular file")
     t.run("bench", m, "-o", "x", "--log", "x", rc=2).says("same file")
+    for option in ("-o", "--log"):
+        t.run("bench", m, option, "-", rc=2).says(f"{option}: - is not stdout here")
     suite = t.write("s.json", json.dumps({"model": m, "rows": [{"name": "a", "prompt_len": 5, "gen_len": 3}]}))
     os.symlink(suite, t.path("link.json"))
     for option, args in (("-o", ["--suite", suite]), ("--log", ["--suite", suite]), ("-o", [m, "--hardware", suite]), ("-o", [m, "--job", suite]), ("-o", [suite])):

@@ -212,6 +212,9 @@ def test_names_taken(t, suffix):
         for left in set(os.listdir(t.dir)) - {"in.jsonl"}:      # of a job that had begun
             os.remove(t.path(left))
     t.run("generate", m, job, "-o", "-", rc=2).says("-o -")
+    for option in ("--report", "--dump-kv", "--trace"):
+        t.run("generate", m, job, "-o", "out.jsonl", option, "-", rc=2).says(f"{option} -: it is renamed into place")
+    t.eq(sorted(os.listdir(t.dir)), ["in.jsonl"], "files")
 
 
 def test_ceilings(t):

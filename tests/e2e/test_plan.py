@@ -223,6 +223,7 @@ def test_output_is_read(t):
     h = profile(t)
     before = t.read("machine.json")
     plan(t, "--sweep", "kv-budget=10%", "-o", h, hardware=h, rc=2).says("-o", "is read, too")
+    plan(t, "--sweep", "kv-budget=10%", "-o", "-", hardware=h, rc=2).says("-o: - is not stdout here")
     other = os.path.join(TOP, "configs", "hardware", "t4-gcp.json")
     plan(t, "--sweep", f"hardware={other},{h}", "-o", h, hardware=other, rc=2).says("-o", "is read, too")
     t.eq(t.read("machine.json"), before, "the profile")
