@@ -180,11 +180,44 @@ static void an_unknown_field_is_told_what_would_work(void **state)
     }
 }
 
+static void judge(const char *line, const char *code_wanted)
+{
+    struct tj t;
+    char code[64];
+    tj_begin(&t);
+    json_decref(tj_one(&t, line, code));
+    assert_string_equal(code, code_wanted);
+    tj_end(&t);
+}
+
+/* As docs/interface.md has them: 64 stop tokens; stop strings of 1024 bytes, four of them. */
+static void limits_are_as_documented(void **state)
+{
+    char line[8192], ids[512] = "7";
+    for (int i = 1; i < 64; i++) strcat(ids, ", 7");
+    (void) snprintf(line, sizeof line, "{\"prompt\": [5], \"stop_token_ids\": [%s]}", ids);
+    judge(line, "");
+    (void) snprintf(line, sizeof line, "{\"prompt\": [5], \"stop_token_ids\": [%s, 7]}", ids);
+    judge(line, "unsupported_value");
+    char stop[1026] = "";
+    memset(stop, 'a', 1024);
+    (void) snprintf(line, sizeof line,
+                    "{\"prompt\": [5], \"stop\": [\"%s\", \"%s\", \"%s\", \"%s\"]}", stop, stop,
+                    stop, stop);
+    judge(line, "");
+    memcpy(stop + 1022, "\xc3\xa9", 3); /* two bytes, one character */
+    (void) snprintf(line, sizeof line, "{\"prompt\": [5], \"stop\": \"%s\"}", stop);
+    judge(line, "");
+    (void) snprintf(line, sizeof line, "{\"prompt\": [5], \"stop\": \"a%s\"}", stop);
+    judge(line, "unsupported_value");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_judged),
         cmocka_unit_test(an_unknown_field_is_told_what_would_work),
+        cmocka_unit_test(limits_are_as_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
