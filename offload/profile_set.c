@@ -204,6 +204,13 @@ int ps_profile_set(struct ps_profile *p, const char *path, const char *value, st
     return 0;
 }
 
+bool ps_profile_scales(const char *path)
+{
+    for (int i = 0; i < PS_RATE__COUNT; i++)
+        if (!strcmp(rates[i].path, path)) return true;
+    return false;
+}
+
 bool ps_profile_amount(const struct ps_profile *p, const char *path, double *ret)
 {
     size_t base = 0;

@@ -32,6 +32,8 @@ void ps_profile_threads(struct ps_profile *p, unsigned threads);
  * them is scaled, too. -ENOENT: there is no such figure; -PS_EUSAGE with what was expected. */
 int ps_profile_set(struct ps_profile *p, const char *path, const char *value,
                    struct ps_detail *dt) ps_must_check;
+/* Whether setting this figure scales others, which are to be set after it if they are set, too. */
+bool ps_profile_scales(const char *path);
 /* The figure, if more of it is better: a size or a rate; false: it is another one, or there is none. */
 bool ps_profile_amount(const struct ps_profile *p, const char *path, double *ret);
 #endif

@@ -5,6 +5,7 @@
 #include "engine/base/ps_file.h"
 #include "engine/base/ps_mem.h"
 #include "offload/machine.h"
+#include "offload/profile_set.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -39,16 +40,23 @@ static int useless(const struct ps_point *p, const char *name, struct ps_detail 
         name, f->name);
 }
 
+/* The machine first, then what is changed of it: before its other figures those that change some of them, too. So the order of the axes does not
+ * matter. */
+enum { MACHINE, RATES, REST, TURNS };
+static int turn_of(const char *name)
+{
+    return !strcmp(name, "hardware") ? MACHINE : ps_profile_scales(name) ? RATES : REST;
+}
+
 /* The point of a row, or the first value that cannot be. */
 static int point_at(const struct run *x, size_t row, struct ps_point *ret, struct ps_detail *dt)
 {
     const unsigned n = x->s->n_axes;
     *ret = *x->base;
-    /* The machine first, then what is changed of it. */
-    for (unsigned i = 0; i < 2 * n; i++) {
+    for (unsigned i = 0; i < TURNS * n; i++) {
         const unsigned a = i % n;
         const struct ps_axis *ax = &x->s->axis[a];
-        if (!strcmp(ax->name, "hardware") != (i < n)) continue;
+        if (turn_of(ax->name) != (int) (i / n)) continue;
         char *v = ps_sweep_value(x->s, a, row);
         int r = ps_point_set(ret, ax->name, v, dt);
         if (r == -ENOENT && !dt->text[0])

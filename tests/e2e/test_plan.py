@@ -319,6 +319,21 @@ def test_sweep_fields(t):
     t.check([x["gen-len"] for x in r[:3]] == ["5", "10", "15"] and abs(float(r[3]["weights_disk"]) - 40) < 2, "lengths, shares")
 
 
+def test_sweep_order(t):
+    """A figure that hangs on another, both swept: the point is the same whichever --sweep stands first."""
+    h = profile(t, gpu=False, **{"disk.read_beside_write": figure(1.8, "GB/s")})
+    axes = "disk.read=1GB/s,4GB/s", "disk.read_beside_write=200MB/s,900MB/s"
+    more = ["--kv", "disk:100", "--host-mem", "1G"]
+
+    def points(a, b):
+        r = rows(plan(t, *more, "--sweep", a, "--sweep", b, hardware=h).out)
+        return {(x["disk.read"], x["disk.read_beside_write"]): x["total_s"] for x in r}
+
+    a, b = points(*axes), points(*reversed(axes))
+    t.eq(a, b, "the axes in both orders")
+    t.check(len(set(a.values())) == 4, f"a figure that does not count: {a}")
+
+
 @threads
 def test_sweep_with_more(t):
     """A point with more is not slower than one with less, whatever the search finds for it alone; whichever stands first."""

@@ -68,6 +68,52 @@ static void what_goes_along(void **state)
                 p.d2h.alone == was.d2h.alone);
 }
 
+/* Two figures come to the same whichever is set first, unless one of them scales the other. */
+static void in_any_order(void **state)
+{
+    static const struct {
+        const char *path, *value;
+    } all[] = {
+        { "disk.read", "3GB/s" },
+        { "disk.read_beside_write", "1GB/s" },
+        { "disk.write", "2GB/s" },
+        { "disk.write_beside_read", "1GB/s" },
+        { "links.h2d", "20GB/s" },
+        { "links.h2d_beside_d2h", "9GB/s" },
+        { "links.d2h", "18GB/s" },
+        { "links.d2h_beside_h2d", "8GB/s" },
+        { "host.read", "90GB/s" },
+        { "host.copy", "11GB/s" },
+        { "host.gap", "2us" },
+        { "host.residual", "7GB/s" },
+        { "host.flops", "3TFLOP/s" },
+        { "host.ops.sample", "5GB/s" },
+        { "gpu.read", "900GB/s" },
+        { "gpu.copy", "700GB/s" },
+        { "gpu.flops", "90TFLOP/s" },
+        { "gpu.ops.embed", "400GB/s" },
+        { "disk.read_beside_kernels", "1GB/s" },
+        { "host.mem", "9G" },
+    };
+    unsigned matter = 0;
+    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++)
+        for (size_t j = 0; j < i; j++) {
+            struct ps_profile a, b;
+            load(&a);
+            b = a;
+            set(&a, all[i].path, all[i].value);
+            set(&a, all[j].path, all[j].value);
+            set(&b, all[j].path, all[j].value);
+            set(&b, all[i].path, all[i].value);
+            if (!memcmp(&a, &b, sizeof a)) continue;
+            matter++;
+            if (ps_profile_scales(all[i].path) == ps_profile_scales(all[j].path))
+                fail_msg("%s and %s: which is first matters", all[i].path, all[j].path);
+        }
+    assert_int_equal(matter, 11);
+    assert_false(ps_profile_scales("disk") || ps_profile_scales("disk.read_delay"));
+}
+
 static void figures_and_units(void **state)
 {
     struct ps_profile p;
@@ -133,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_take_what_was_probed_along),
         cmocka_unit_test(what_goes_along),
+        cmocka_unit_test(in_any_order),
         cmocka_unit_test(figures_and_units),
         cmocka_unit_test(refusals),
     };
