@@ -140,6 +140,13 @@ static int settle_row(const struct run *x, size_t at, struct ps_detail *dt)
     return r;
 }
 
+int ps_sweep_settle(const struct ps_point *base, const struct ps_packed *m, struct ps_sweep *s,
+                    size_t row, struct ps_detail *dt)
+{
+    const struct run x = { .model = m, .base = base, .s = s };
+    return settle_row(&x, row, dt);
+}
+
 static void tell(struct run *x)
 {
     const bool tty = isatty(STDERR_FILENO);

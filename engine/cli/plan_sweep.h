@@ -48,6 +48,10 @@ size_t ps_sweep_less(const struct ps_sweep *s, unsigned axis, size_t row);
 size_t ps_sweep_rank(const struct ps_sweep *s, size_t row);
 /* All rows, by their ranks; the caller frees *ret. */
 int ps_sweep_ranked(const struct ps_sweep *s, size_t **ret) ps_must_check;
+/* Once those with less are settled: the plan of the faster of them where a row's own is slower, or none was found. -PS_EBUDGET: it does not fit there,
+ * so that what was said to be less is not. */
+int ps_sweep_settle(const struct ps_point *base, const struct ps_packed *m, struct ps_sweep *s,
+                    size_t row, struct ps_detail *dt) ps_must_check;
 /* The table, as a text that the caller frees. */
 int ps_sweep_text(const struct ps_sweep *s, bool json, const char *model, const char *command,
                   char **ret) ps_must_check;

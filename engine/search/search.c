@@ -3,7 +3,6 @@
  * is tried: how many prompt tokens go into a sweep, and how far ahead weights are read. */
 #include "engine/search/search.h"
 #include "engine/plan/shape_plan.h"
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -245,8 +244,11 @@ int ps_search_same(const struct ps_plan_req *req, const struct ps_profile *p,
     look_closely(&s);
     int r = ps_candidate_build(&s.req, from, &x.plan, dt);
     if (r < 0) return r;
-    assert(ps_plan_fits(&s.req, &x.plan));
-    r = simulate(&s, &x.plan, &x.sim);
+    r = ps_plan_fits(&s.req, &x.plan)
+            ? 0
+            : ps_fail(dt, -PS_EBUDGET,
+                      "a plan of a machine with less does not fit on one with more");
+    if (!r) r = simulate(&s, &x.plan, &x.sim);
     if (r < 0)
         ps_plan_done(&x.plan);
     else

@@ -32,7 +32,8 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
               struct ps_planned *ret, unsigned *ret_n, char **ret_text,
               struct ps_detail *dt) ps_must_check;
 /* The plan that was made from `from` (plan.detail->from) for a machine that has no more of any memory, with the same model, job and options, on
- * this one: simulated as ps_search() does with its best. So that more is not slower where a search with more does not find what one with less did. */
+ * this one: simulated as ps_search() does with its best. So that more is not slower where a search with more does not find what one with less did. -PS_EBUDGET: it does not fit, for there is less of
+ * something. */
 int ps_search_same(const struct ps_plan_req *req, const struct ps_profile *p,
                    const struct ps_lengths *lengths, const struct ps_schedule *schedule,
                    enum ps_search_effort effort, const struct ps_candidate *from,
