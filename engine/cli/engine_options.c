@@ -105,7 +105,7 @@ static const struct argp_option options[] = {
     { "io", K_IO, "uring|pread", 0, "how the disk is read (default: io_uring where it is allowed)",
       5 },
     { "queue-depth", K_DEPTH, "N", 0, "disk requests in flight (default auto)", 5 },
-    { "prefetch", K_PREFETCH, "N", 0, "layers read ahead (default auto)", 5 },
+    { "prefetch", K_PREFETCH, "N", 0, "layers read ahead, 0 or more (default auto)", 5 },
     { "verify", K_VERIFY, "once|always", 0,
       "check weights when first read (default), or at every read", 5 },
     { 0 },
@@ -143,6 +143,18 @@ static int count_value(const struct value *v, uint32_t max, uint32_t *ret)
     (void) snprintf(expected, sizeof expected, "a whole number from 1 to %" PRIu32, max);
     if (!ps_opt_u32(v->arg, 1, &n) || n > max) return bad(v, expected);
     *ret = n;
+    return 0;
+}
+
+static int prefetch_value(const struct value *v, uint32_t *ret)
+{
+    const uint32_t most = PS_PREFETCH_NONE - 1;
+    uint32_t n = 0;
+    if (!ps_opt_u32(v->arg, 0, &n) || n > most)
+        return ps_fail(v->dt, -PS_EUSAGE,
+                       "--prefetch %s: a whole number from 0 to %" PRIu32 " was expected", v->arg,
+                       most);
+    *ret = n ? n : PS_PREFETCH_NONE;
     return 0;
 }
 
@@ -256,7 +268,7 @@ static int machine_value(const struct value *v, struct ps_engine_args *a)
     case K_NUMA: a->run.numa_nodes = v->arg; break;
     case K_THREADS: return count_value(v, PS_THREADS_MAX, &a->plan.threads);
     case K_DEPTH: return count_value(v, PS_STORE_DEPTH_MAX, &a->run.queue_depth);
-    case K_PREFETCH: return count_value(v, UINT32_MAX, &a->plan.prefetch);
+    case K_PREFETCH: return prefetch_value(v, &a->plan.prefetch);
     case K_ATTENTION:
         r = CHOICE("auto", "gpu", "host");
         if (r >= 0) a->plan.attention = (enum ps_attention_at) r;

@@ -78,6 +78,10 @@ int ps_figures_put(const struct ps_figures *f, json_t *to) ps_must_check;
 void ps_figures_of(const struct ps_plan_req *q, const struct ps_profile *p,
                    const struct ps_planned *x, struct ps_figures *ret);
 
+/* The options of shape and placement that ask for a plan, as one line; the caller frees it. NULL: no memory. With the same job, ceilings and other
+ * options they bring that shape and placement; what no option says (rows at a time, an attention that is partly the host's) is chosen anew. */
+char *ps_plan_options(const struct ps_plan *p) ps_must_check;
+
 /* A column for each of n plans. */
 void ps_figures_print(const struct ps_figures *f, unsigned n);
 /* What a plan of total_s seconds that generates so many tokens would gain by a little more. */

@@ -143,6 +143,13 @@ static const char *note(const struct ps_plan_answer *a)
                : NULL;
 }
 
+static void print_options(const struct ps_plan *p)
+{
+    char *text = ps_plan_options(p);
+    if (text) (void) printf("\nThe first plan as options:\n%s\n", text);
+    free(text);
+}
+
 void ps_plan_print(const struct ps_plan_answer *a)
 {
     struct ps_figures f[16];
@@ -152,12 +159,21 @@ void ps_plan_print(const struct ps_plan_answer *a)
     ps_figures_print(f, a->n);
     if (a->more)
         ps_more_print(a->more, a->plans[0].sim.total_s, (double) a->point->stats.max_new_tokens);
+    print_options(&a->plans[0].plan);
     if (!a->point->profile.measured)
         (void) puts("\nThe hardware's figures are published or derived ones, not measured there.");
     if (a->point->profile.noisy)
         (void) puts("\nSome of the hardware's figures were noisy when they were measured.");
     if (note(a)) (void) printf("\n%s\n", note(a));
     if (outside(a)) (void) printf("\nOutside of what was probed: %s\n", outside(a));
+}
+
+static json_t *options_json(const struct ps_plan *p)
+{
+    char *text = ps_plan_options(p);
+    json_t *j = text ? json_string(text) : NULL;
+    free(text);
+    return j;
 }
 
 static json_t *plan_json(const struct ps_point *p, const struct ps_planned *x)
@@ -169,6 +185,7 @@ static json_t *plan_json(const struct ps_point *p, const struct ps_planned *x)
     if (!r) r = ps_figures_put(&f, j);
     if (!r) r = json_object_set_new(j, "first_token_s", json_real(x->sim.first_token_s));
     if (!r) r = json_object_set_new(j, "latency_p95_s", json_real(x->sim.end_p95_s));
+    if (!r) r = json_object_set_new(j, "options", options_json(&x->plan));
     if (!r) return j;
     json_decref(j);
     return NULL;

@@ -39,6 +39,8 @@ struct ps_plan_gpu {
 /* Where decode attention over KV that does not lie on the GPU runs. */
 enum ps_attention_at { PS_ATTENTION_AUTO, PS_ATTENTION_GPU, PS_ATTENTION_HOST };
 
+#define PS_PREFETCH_NONE UINT32_MAX
+
 struct ps_plan_req {
     const struct ps_packed *model;
     struct ps_job_stats job;
@@ -56,7 +58,7 @@ struct ps_plan_req {
     uint32_t gpu_batch_size, num_gpu_batches, prefill_tokens; /* 0 = auto */
     struct ps_kv_config kv_config;                            /* policy, budget, type */
     unsigned threads;
-    uint32_t prefetch;   /* layers read ahead; 0 = auto */
+    uint32_t prefetch;   /* layers read ahead; 0 = auto, PS_PREFETCH_NONE = none */
     uint32_t chunk_rows; /* rows that go through a layer's steps together, at most; 0 = auto */
     struct ps_rates rates;
 };

@@ -31,7 +31,14 @@ static struct grid grid_of(const uint32_t *fixed, const uint32_t *v, size_t n)
 {
     return *fixed ? (struct grid) { fixed, 1 } : (struct grid) { v, n };
 }
-#define GRID(fixed, grid) grid_of(&(fixed), grid, PS_ARRAY_LEN(grid))
+
+static struct grid ahead_of(const struct ps_plan_req *q)
+{
+    static const uint32_t none = 0;
+    return q->prefetch == PS_PREFETCH_NONE
+               ? (struct grid) { &none, 1 }
+               : grid_of(&q->prefetch, prefetch_grid, PS_ARRAY_LEN(prefetch_grid));
+}
 
 static uint32_t prompt_cap(const struct ps_plan_req *q, uint32_t v)
 {
@@ -43,7 +50,7 @@ static struct ps_candidate least_of(const struct ps_plan_req *q, struct ps_candi
 {
     c.prompt_tokens = prompt_cap(q, q->prefill_tokens);
     c.chunk_rows = q->chunk_rows ? q->chunk_rows : rows_grid[0];
-    c.prefetch = q->prefetch;
+    c.prefetch = ahead_of(q).v[ahead_of(q).n - 1];
     c.log_steps = log_grid[0];
     return c;
 }
@@ -83,7 +90,7 @@ static struct ps_candidate fastest_of(const struct ps_plan_req *q, struct ps_can
     const struct grid rows = rows_of(q);
     c.chunk_rows = rows.v[rows.n - 1];
     c.log_steps = log_grid[logs_of(&c) - 1];
-    c.prefetch = q->prefetch ? q->prefetch : prefetch_grid[0];
+    c.prefetch = ahead_of(q).v[0];
     return c;
 }
 
@@ -91,7 +98,7 @@ static int search_passes(struct ps_search_state *s, struct ps_candidate c,
                          const struct ps_room *room)
 {
     const struct ps_plan_req *q = s->req;
-    const struct grid rows = rows_of(q), ahead = GRID(q->prefetch, prefetch_grid);
+    const struct grid rows = rows_of(q), ahead = ahead_of(q);
     const struct ps_candidate fastest = fastest_of(q, c);
     int r = s->coarse ? try_unless_hopeless(s, &fastest, room) : ps_hopeless(s, fastest, room);
     if (r || s->coarse) return r < 0 ? r : 0;

@@ -47,7 +47,7 @@ RUNS = {
     "pread": [*percent(0, 0, 0, 0, 0, 0), "--io", "pread"],
     "pread depth 1": [*MIXED, "--io", "pread", "--queue-depth", "1"],
     "uring depth 2": [*MIXED, "--queue-depth", "2"],
-    **{f"prefetch {n}": [*percent(20, 30, 0, 50, 0, 50), "--prefetch", n] for n in range(1, 5)},
+    **{f"prefetch {n}": [*percent(20, 30, 0, 50, 0, 50), "--prefetch", n] for n in range(5)},
     "verify": [*MIXED, "--verify", "always"],
     "by completion": [*MIXED, "--order", "completion"],
 }

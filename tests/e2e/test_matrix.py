@@ -26,6 +26,7 @@ PLACEMENTS = {
     "pread": ["--io", "pread", "--weights", "disk:100", "--kv", "disk:100"],
     "pread depth 1": ["--io", "pread", "--queue-depth", "1", "--weights", "disk:100", "--kv", "host:50,disk:50"],
     "uring depth 2": ["--queue-depth", "2", "--weights", "disk:100", "--kv", "host:50,disk:50"],
+    "prefetch 0": ["--prefetch", "0", "--weights", "disk:100"],
     "prefetch 1": ["--prefetch", "1", "--weights", "disk:100"],
     "prefetch 2": ["--prefetch", "2", "--weights", "disk:100"],
     "prefetch 3": ["--prefetch", "3", "--weights", "disk:100", "--kv", "disk:100"],

@@ -92,7 +92,7 @@ def test_text(t):
     h = profile(t)
     a = plan_json(t, "--top", "2", hardware=h)
     r = plan(t, "--top", "2", hardware=h)
-    for words in (f"{a['plans'][0]['tokens_per_s']:.0f}", "GPU memory", "limited by", "10 % faster: disk reads", "1 GiB of host memory", "not measured"):
+    for words in (f"{a['plans'][0]['tokens_per_s']:.0f}", "GPU memory", "limited by", "10 % faster: disk reads", "1 GiB of host memory", "not measured", "as options:\n" + a["plans"][0]["options"]):
         t.check(words in r.out, f"{words!r} is not in\n{r.out}")
     t.check("noisy" not in r.out, "nothing was noisy")
     r = plan(t, hardware=profile(t, "noisy.json", **{"disk.read": {**figure(2, "GB/s"), "noisy": True}}))
@@ -107,6 +107,10 @@ def test_options_count(t):
     for p in a["plans"]:
         t.check((p["gpu_batch_size"], p["num_gpu_batches"], p["prefill_tokens"], p["prefetch"], p["kv_entries"]) == (5, 3, 700, 2, 30), f"{p}")
         t.check(p["kv_host"] == 100 and p["attention_host"] == 100 and abs(p["weights_gpu"] - 20) < 2, f"{p}")
+
+
+PLACED = ("gpu_batch_size", "num_gpu_batches", "prefill_tokens", "prefetch", "kv_entries", "weights_gpu", "weights_host", "weights_disk",
+          "kv_gpu", "kv_host", "kv_disk", "hidden_gpu", "hidden_host", "hidden_disk", "disk_bytes")
 
 
 def test_names(t):
@@ -142,6 +146,10 @@ def test_dry_run(t):
     t.eq(a, b[:len(a)], "what the two say of the plan")
     t.check(any("10 % faster: disk reads" in x for x in a) and any("1 GiB of host memory" in x for x in a) and any("limited by" in x for x in a), f"{a}")
     t.check(not os.path.exists(t.path("out.jsonl")), "a dry run wrote results")
+    p = json.loads(t.run("plan", "model", "--hardware", "this", "--job", "job.jsonl", "--top", "1", "--json", *how, env=env).out)["plans"][0]
+    t.run("generate", "model", "job.jsonl", "-o", "out.jsonl", *how, *p["options"].split(), "--dry-run", "--report", "r.json", env=env)
+    got = json.loads(t.read("r.json"))["plan"]
+    t.eq([got[k] for k in PLACED[:4]], [p[k] for k in PLACED[:4]], "generate's shape with plan's options")
 
 
 def test_help(t):
@@ -213,6 +221,7 @@ BAD = {
     "format": (["--format", "csv"], "sweep", 2),
     "max-tokens": (["--max-tokens", "-1"], "--max-tokens -1", 2),
     "limit": (["--limit", "some"], "--limit some", 2),
+    "prefetch": (["--prefetch", "-1"], "--prefetch -1: a whole number from 0", 2),
     "slots": (["--gpu-batch-size", "65537"], "--gpu-batch-size 65537, --num-gpu-batches 0 (0: automatic): at most 65536", 2),
     "learned positions": (["--kv-positions", "cache"], "opt-1.3b has learned positions", 2),
 }

@@ -277,7 +277,7 @@ static void all_layers_ahead(void **state)
         for (int i = 0; i < 2; i++) {
             struct ps_plan p;
             struct ps_detail dt = { "" };
-            q.prefetch = i ? UINT32_MAX : m->shape.layers + 1;
+            q.prefetch = i ? UINT32_MAX - 1 : m->shape.layers + 1;
             assert_ok_dt(ps_plan_make(&q, &p, NULL, &dt), &dt);
             pm_check(&q, &p);
             assert_true(!i || p.host_bytes == bytes);
@@ -559,7 +559,7 @@ static void ahead_of_everything(void **state)
         struct ps_detail dt = { "" };
         q.weights = (struct ps_shares) { { 0, 0, 100 } };
         for (unsigned i = 0; i < 2; i++) {
-            q.prefetch = i ? UINT32_MAX : m->shape.layers;
+            q.prefetch = i ? UINT32_MAX - 1 : m->shape.layers;
             assert_ok_dt(ps_plan_make(&q, &p[i], NULL, &dt), &dt);
         }
         assert_int_equal(p[1].host_bytes, p[0].host_bytes);
