@@ -37,21 +37,37 @@ bool ps_plan_fits(const struct ps_plan_req *req, const struct ps_plan *p)
     return excess(req, p) <= 0;
 }
 
-/* Whether it fits; takes it over as one of the best, or the least. */
-static bool consider(struct ps_search_state *s, const struct ps_candidate *c, struct sized *z)
+/* Sizes count a few chunks more than come to be: what exceeds its ceilings by no more may fit. Where there is something that fits for sure, that counts
+ * only if weights must lie as they are wished: automatic ones leave as much of their own. */
+static int as_built(struct ps_search_state *s, const struct ps_candidate *c, double *over)
 {
-    const double over = excess(s->req, &z->p);
+    const double slack = 2.0 * PS_SIZE_SLACK_CHUNKS * s->req->model->chunk_bytes;
+    struct ps_plan p;
+    if (*over <= 0 || *over > slack || (s->best->n && ps_is_auto(&s->req->weights))) return 0;
+    int r = ps_candidate_build(s->req, c, &p, s->dt);
+    if (r < 0) return r;
+    *over = excess(s->req, &p);
+    ps_plan_done(&p);
+    return 0;
+}
+
+/* 1: it fits; takes it over as one of the best, or the least. */
+static int consider(struct ps_search_state *s, const struct ps_candidate *c, struct sized *z)
+{
+    double over = excess(s->req, &z->p);
+    int r = as_built(s, c, &over);
+    if (r < 0) return r;
     if (over > 0) {
         if (!s->any || over < s->excess) {
             s->least = *c;
             s->excess = over;
         }
         s->any = true;
-        return false;
+        return 0;
     }
     z->p.predicted_s = ps_candidate_price(s->req, &z->p);
     ps_best_add(s->best, c, &z->p);
-    return true;
+    return 1;
 }
 
 /* Sizes and considers; beside a GPU whose copies cannot have so much pinned memory, with what stays on the host left out of it. 1: it fits. */
@@ -84,6 +100,28 @@ static enum ps_tier near(const struct ps_search_state *s)
     return s->req->gpu.mem_bytes ? PS_TIER_GPU : PS_TIER_HOST;
 }
 
+/* None on disk: what the GPU has no room for is the host's. While nothing fits, more is tried on the GPU than is sure to fit there, for what does
+ * not lie there may be too much for the host. */
+static int fill_without_disk(struct ps_search_state *s, struct ps_candidate *c)
+{
+    const struct ps_plan_req *q = s->req;
+    const double step = 50.0 * q->model->chunk_bytes / (double) s->weights.all;
+    struct sized z;
+    c->weights = all_in(PS_TIER_HOST);
+    int r = try_shares(s, c, &z);
+    const int fits = r;
+    if (r < 0 || near(s) == PS_TIER_HOST) return r;
+    double gpu = percent_that_stays(s, q->gpu.mem_bytes, z.p.gpu_bytes, z.d.gpu_ring_bytes);
+    for (int i = r = 0; !r && gpu < 100 && i < (s->best->n ? 1 : 2 * PS_SIZE_SLACK_CHUNKS); i++) {
+        const struct ps_search_state was = *s;
+        c->weights = (struct ps_shares) { { gpu, 100 - gpu, 0 } };
+        r = try_shares(s, c, &z);
+        if (!r && i) *s = was; /* a little more of the GPU's memory is not what is asked for */
+        gpu += step;
+    }
+    return r ? r : fits;
+}
+
 /* Automatic weights: all where COMPUTE works; else as much as is left of the GPU, then of the host, and the rest on disk. */
 static int fill(struct ps_search_state *s, struct ps_candidate *c)
 {
@@ -96,24 +134,25 @@ static int fill(struct ps_search_state *s, struct ps_candidate *c)
         r = try_shares(s, c, &z);
         if (r) return r < 0 ? r : PS_TRY_ALL_NEAR;
     }
-    c->weights = all_in(q->no_disk ? PS_TIER_HOST : PS_TIER_DISK);
+    if (q->no_disk) return fill_without_disk(s, c);
+    c->weights = all_in(PS_TIER_DISK);
     r = try_shares(s, c, &z);
-    if (r < 0 || (!r && !q->no_disk)) return r;
+    if (!r) return s->best->n ? 0 : fill_without_disk(s, c); /* the disk's ring may be too large */
+    if (r < 0) return r;
     const struct sized base = z;
     double *pct = c->weights.pct, gpu = 0;
     if (near(s) == PS_TIER_GPU)
         gpu = percent_that_stays(s, q->gpu.mem_bytes, base.p.gpu_bytes, base.d.gpu_ring_bytes);
     /* What lies on the host and is not pinned passes through its ring all the same. */
     for (int i = r = 0; !r && i < 2; i++) {
-        double host = 100;
-        if (!q->no_disk)
-            host = percent_that_stays(s, q->host_mem, base.p.host_bytes, i ? 0 : base.d.ring_bytes);
+        const double host =
+            percent_that_stays(s, q->host_mem, base.p.host_bytes, i ? 0 : base.d.ring_bytes);
         pct[PS_TIER_GPU] = gpu;
         pct[PS_TIER_HOST] = host < 100 - gpu ? host : 100 - gpu;
         pct[PS_TIER_DISK] = 100 - gpu - pct[PS_TIER_HOST];
         r = try_shares(s, c, &z);
     }
-    return r < 0 || q->no_disk ? r : PS_TRY_FITS;
+    return r < 0 ? r : PS_TRY_FITS;
 }
 
 int ps_try(struct ps_search_state *s, struct ps_candidate c)

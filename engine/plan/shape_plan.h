@@ -14,7 +14,8 @@ struct ps_passing ps_weights_passing(const struct ps_packed *m);
 /* Of n slabs or micro-batches. */
 void ps_count_shares(const struct ps_shares *s, size_t n, uint64_t ret[PS_TIER__COUNT]);
 /* The candidate's geometry and memory from its shares alone, quickly: no arrays, no tables. ret->detail is *d. What a chunk more or less
- * in a tier comes to is counted in: a plan with these shares takes no more. */
+ * in a tier comes to is counted in: a plan with these shares takes no more, and at most so many chunks less, on the host and on the GPU. */
+enum { PS_SIZE_SLACK_CHUNKS = 10 };
 int ps_candidate_size(const struct ps_plan_req *req, const struct ps_candidate *c,
                       const struct ps_passing *weights, struct ps_plan *ret,
                       struct ps_plan_detail *d, struct ps_detail *dt) ps_must_check;

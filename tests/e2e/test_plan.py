@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """penstock plan: what it says of a machine that is only described."""
-import csv, io, json, os, resource, signal, time
+import csv, io, json, os, random, resource, signal, time
 
 from harness import TOP, cases, smoke, threads
 
@@ -111,6 +111,23 @@ def test_options_count(t):
 
 PLACED = ("gpu_batch_size", "num_gpu_batches", "prefill_tokens", "prefetch", "kv_entries", "weights_gpu", "weights_host", "weights_disk",
           "kv_gpu", "kv_host", "kv_disk", "hidden_gpu", "hidden_host", "hidden_disk", "disk_bytes")
+
+
+@threads
+@cases(**{str(i): i for i in range(6)})
+def test_given_back(t, seed):
+    """A plan's own options bring its shape and placement, also where no more memory is allowed than it takes."""
+    r = random.Random(seed)
+    h = profile(t, gpu=seed % 3 != 0)
+    how = ["--host-mem", f"{r.randrange(300, 6000)}M", "--gpu-mem", f"{r.randrange(500, 5000)}M", "--disk-space", f"{r.randrange(0, 20)}G",
+           "--kv-policy", r.choice(("full", "h2o", "local"))]
+    if seed == 0:
+        how += ["--host-mem", "30G"]            # all resident
+    model = r.choice(("opt-125m", "opt-350m", "opt-1.3b"))
+    for p in plan_json(t, *how, "--top", "4", model=model, hardware=h)["plans"]:
+        for more in ([], ["--host-mem", p["host_bytes"], "--disk-space", p["disk_bytes"], *(["--gpu-mem", p["gpu_bytes"]] if p["gpu_bytes"] else [])]):
+            q = plan_json(t, *how, *p["options"].split(), *more, "--top", "1", model=model, hardware=h)["plans"][0]
+            t.eq({k: q[k] for k in PLACED}, {k: p[k] for k in PLACED}, f"the plan of {p['options']} {more}")
 
 
 def test_names(t):

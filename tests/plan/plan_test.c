@@ -537,7 +537,7 @@ static void sizes_are_bounds(void **state)
         struct ps_detail dt = { "" };
         assert_ok_dt(ps_candidate_size(&q, &c, &all, &most, &d, &dt), &dt);
         assert_ok_dt(ps_candidate_build(&q, &c, &p, &dt), &dt);
-        const uint64_t off = 10 * (uint64_t) m->chunk_bytes;
+        const uint64_t off = PS_SIZE_SLACK_CHUNKS * (uint64_t) m->chunk_bytes;
         assert_in_range(p.host_bytes, most.host_bytes > off ? most.host_bytes - off : 0,
                         most.host_bytes);
         assert_in_range(p.gpu_bytes, most.gpu_bytes > off ? most.gpu_bytes - off : 0,
