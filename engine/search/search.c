@@ -28,18 +28,19 @@ void ps_search_rates(const struct ps_profile *p, struct ps_plan_req *req)
                                      .gpu_gemm = most_of(&p->gpu, type) };
 }
 
-enum { FOUND_MAX = 16 };
+enum { FOUND_MAX = 24 };
 
 struct effort {
     unsigned candidates; /* that the closed form names, and are simulated */
+    bool each; /* and the best of each number of micro-batches, and of either place of attention */
     double hope;       /* unless they take so many times as long as the first, by the closed form */
     unsigned variants; /* of the winner, at most */
     unsigned close;    /* of the best so many are looked at closely, */
     uint32_t sweeps;   /* by so many sweeps of theirs; 0 = as many as it takes */
 };
 static const struct effort efforts[] = {
-    [PS_SEARCH_WHOLE] = { 11, 2, 24, PS_SEARCH_TOP, 0 },
-    [PS_SEARCH_BRIEF] = { 2, 1.25, 4, 1, 16 },
+    [PS_SEARCH_WHOLE] = { 11, true, 2, 24, PS_SEARCH_TOP, 0 },
+    [PS_SEARCH_BRIEF] = { 2, false, 1.25, 4, 1, 16 },
 };
 
 struct search {
@@ -48,6 +49,7 @@ struct search {
     struct ps_detail *dt;
     struct ps_planned found[FOUND_MAX]; /* best first */
     unsigned n;
+    double hope_s;        /* by the closed form; what takes longer is not simulated */
     struct effort effort; /* variants: that may still be simulated */
 };
 
@@ -93,16 +95,17 @@ static bool known(const struct search *s, const struct ps_plan *p)
     return false;
 }
 
-/* Simulates the n best by the closed form for q, as far as there is room for them. */
+/* Simulates the n best by the closed form for q, as far as there is room for them and hope. */
 static int candidates(struct search *s, const struct ps_plan_req *q, unsigned n, char **ret_text)
 {
     struct ps_plan plans[FOUND_MAX];
     unsigned made = 0;
     int r = ps_plan_best(q, n, plans, &made, ret_text, s->dt);
+    if (!r && !s->hope_s) s->hope_s = s->effort.hope * plans[0].predicted_s;
     for (unsigned i = 0; i < made; i++) {
         struct ps_planned p = { .plan = plans[i] };
-        const bool wanted = !r && s->n < FOUND_MAX - 1 && !known(s, &p.plan) &&
-                            plans[i].predicted_s < s->effort.hope * plans[0].predicted_s;
+        const bool wanted =
+            !r && s->n < FOUND_MAX - 1 && !known(s, &p.plan) && plans[i].predicted_s < s->hope_s;
         if (wanted) r = simulate(s, &p.plan, &p.sim);
         if (wanted && !r)
             put(s, &p);
@@ -112,18 +115,49 @@ static int candidates(struct search *s, const struct ps_plan_req *q, unsigned n,
     return r;
 }
 
+static int one_candidate(struct search *s, const struct ps_plan_req *q)
+{
+    int r = candidates(s, q, 1, NULL);
+    return r == -PS_EBUDGET ? 0 : r;
+}
+
 /* Where the closed form thinks too well of something, what it likes best gets worse as there is more of it. So there are candidates that need
  * less of it: no KV or hidden states on disk, a slower disk. */
 static int modest_candidates(struct search *s)
 {
     struct ps_plan_req q = s->req;
     q.disk_space = 0;
-    int r = candidates(s, &q, 1, NULL);
+    s->hope_s *= 2;
+    int r = one_candidate(s, &q);
     q = s->req;
     q.rates.disk_read /= 2;
     q.rates.disk_write /= 2;
-    if (!r || r == -PS_EBUDGET) r = candidates(s, &q, 1, NULL);
-    return r == -PS_EBUDGET ? 0 : r;
+    if (!r) r = one_candidate(s, &q);
+    s->hope_s /= 2;
+    return r;
+}
+
+/* As the closed form would like them best if that were fixed: what it prices a little too low takes the places of all others in its list. */
+static int fixed_candidates(struct search *s)
+{
+    static const struct {
+        uint32_t batches, prefetch;
+        enum ps_attention_at at;
+    } fixed[] = { { .batches = 1 },           { .batches = 2 },           { .batches = 4 },
+                  { .batches = 8 },           { .batches = 16 },          { .prefetch = 1 },
+                  { .at = PS_ATTENTION_GPU }, { .at = PS_ATTENTION_HOST } };
+    const struct ps_plan_req *req = &s->req;
+    int r = 0;
+    for (size_t i = 0; !r && i < PS_ARRAY_LEN(fixed); i++) {
+        struct ps_plan_req q = *req;
+        if (!q.num_gpu_batches) q.num_gpu_batches = fixed[i].batches;
+        if (!q.prefetch) q.prefetch = fixed[i].prefetch;
+        if (q.gpu.mem_bytes && q.attention == PS_ATTENTION_AUTO) q.attention = fixed[i].at;
+        const bool another = q.num_gpu_batches != req->num_gpu_batches ||
+                             q.prefetch != req->prefetch || q.attention != req->attention;
+        if (another) r = one_candidate(s, &q);
+    }
+    return r;
 }
 
 static struct ps_shares shares_of(const uint64_t bytes[PS_TIER__COUNT])
@@ -133,6 +167,15 @@ static struct ps_shares shares_of(const uint64_t bytes[PS_TIER__COUNT])
     for (int t = 0; t < PS_TIER__COUNT; t++)
         s.pct[t] = all > 0 ? 100 * (double) bytes[t] / all : t == PS_TIER_HOST ? 100 : 0;
     return s;
+}
+
+/* That asks for the plan's, unless it is partly the host's. */
+static enum ps_attention_at attention_of(const struct ps_plan *p)
+{
+    const uint64_t *slabs = p->detail->from.slabs;
+    return !p->host_slabs                                               ? PS_ATTENTION_GPU
+           : p->host_slabs == slabs[PS_TIER_HOST] + slabs[PS_TIER_DISK] ? PS_ATTENTION_HOST
+                                                                        : PS_ATTENTION_AUTO;
 }
 
 /* What may be varied of the winner, all by a factor; as far as it was not fixed. rows 0: as the closed form likes them. */
@@ -158,6 +201,8 @@ static int variant(struct search *s, const struct step *step)
     struct ps_plan_req q = s->req;
     struct ps_planned p = { 0 };
     q.kv = shares_of(best->kv_bytes);
+    if (s->effort.each && q.gpu.mem_bytes && q.attention == PS_ATTENTION_AUTO)
+        q.attention = attention_of(best);
     if (!q.gpu_batch_size) q.gpu_batch_size = scaled(best->slots, step->slots);
     if (!q.num_gpu_batches) q.num_gpu_batches = scaled(best->micro_batches, step->batches);
     if (!q.prefill_tokens) q.prefill_tokens = scaled(best->prefill_tokens, step->tokens);
@@ -265,6 +310,7 @@ int ps_search(const struct ps_plan_req *req, const struct ps_profile *p,
     begin(req, p, lengths, schedule, effort, stop, &s, dt);
     int r = candidates(&s, &s.req, s.effort.candidates, ret_text);
     if (!r) r = modest_candidates(&s);
+    if (!r && s.effort.each) r = fixed_candidates(&s);
     if (!r) r = refine(&s);
     if (!r) r = finish(&s);
     while (s.n > (r < 0 ? 0 : n)) drop(&s, s.n - 1);
