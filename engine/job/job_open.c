@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job until it is planned: which input it is, whose OUTPUT and journal are, what the lines say. */
 #include "engine/job/job_work.h"
+#include "engine/job/lines.h"
+#include <inttypes.h>
 #include <stdio.h>
 
 void ps_job_phase(const struct ps_job_work *w, enum ps_job_phase ph, uint64_t done)
@@ -50,6 +52,48 @@ static int already_done(struct ps_job_work *w, const struct ps_done *d)
     return 1;
 }
 
+/* How many requests INPUT has, and the sum of their lines' keys: what the first pass would find. */
+static int count_input(const struct ps_job_work *w, uint64_t *ret_n, uint64_t *ret_lines)
+{
+    struct ps_lines l;
+    int kind = 0, r = ps_lines_init(&l, w->in_fd);
+    *ret_n = *ret_lines = 0;
+    while (!r && *ret_n < w->cfg->limit) {
+        char *s = NULL;
+        size_t len = 0;
+        kind = ps_lines_next(&l, &s, &len);
+        if (kind <= 0) break;
+        if (w->cfg->stop && *w->cfg->stop) r = -ECANCELED;
+        if (kind == PS_LINE_OK && !w->cfg->text && ps_line_blank(s, len)) continue;
+        ++*ret_n;
+        *ret_lines += ps_line_key((uint32_t) l.line);
+    }
+    ps_lines_done(&l);
+    if (!r && kind < 0)
+        r = ps_fail(w->dt, kind, "INPUT %s: read failed: %s", w->cfg->input, ps_err_str(kind));
+    return r;
+}
+
+/* Whether an OUTPUT of this job is all of it: a line that is gone, or the end of one, is damage. (What was changed inside of a line is not seen:
+ * no sum of OUTPUT is kept.) */
+static int check_complete(const struct ps_job_work *w, const struct ps_done *d)
+{
+    uint64_t n, lines;
+    int r = count_input(w, &n, &lines);
+    if (r < 0) return r;
+    const char *path = w->cfg->output, *then = "--no-resume (or --overwrite) does the job again";
+    if (d->torn)
+        return ps_fail(w->dt, -PS_ECORRUPT,
+                       "%s is this job's, but its last line is cut short: it is damaged; %s", path,
+                       then);
+    if (d->done != n || d->lines != lines)
+        return ps_fail(
+            w->dt, -PS_ECORRUPT,
+            "%s is this job's, but has %" PRIu64 " result%s of %" PRIu64 "%s: it is damaged; %s",
+            path, d->done, ps_plural(d->done), n, d->done == n ? ", some twice" : "", then);
+    return 0;
+}
+
 /* Takes the lock (a dry run only looks whether another has it), and finds out whose the journal is. */
 static int open_journal(struct ps_job_work *w)
 {
@@ -96,6 +140,13 @@ int ps_job_open_output(struct ps_job_work *w)
     if (w->cfg->no_resume) there = 0;
     int r = open_journal(w);
     if (!there || (r && r != -PS_ECONFLICT && r != -PS_EFORMAT)) return r;
+    struct ps_detail journal_dt = *w->dt;
+    int e = check_complete(w, &d);
+    if (e == -PS_ECORRUPT && (w->cfg->overwrite || w->resume)) { /* it is made anew */
+        *w->dt = journal_dt;
+        return r;
+    }
+    if (e < 0) return e;
     int done = already_done(w, &d); /* what is not ours is not needed */
     return done ? done : r;
 }

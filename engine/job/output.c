@@ -50,8 +50,13 @@ static int bad_file(struct ps_detail *dt, int r, const char *path, const char *w
     return ps_fail(dt, r, "%s: %s: %s", path, what, ps_err_str(r));
 }
 
+uint64_t ps_line_key(uint32_t line) { return XXH3_64bits(&line, sizeof line); }
+
 static void add_done(struct ps_done *d, const struct ps_result *r)
 {
+    d->in_order = (!d->done || d->in_order) && r->line > d->last_line;
+    d->last_line = r->line;
+    d->lines += ps_line_key(r->line);
     d->done++;
     d->failed += r->failed;
     d->prompt_tokens += r->prompt_tokens;
@@ -63,6 +68,8 @@ static int count_records(int fd, uint64_t job, struct ps_done *ret)
 {
     struct ps_results rs;
     struct ps_result rec;
+    struct stat st;
+    uint64_t end = 0;
     int r = ps_results_open(fd, &rs);
     if (r < 0) return r;
     *ret = (struct ps_done) { 0 };
@@ -70,7 +77,10 @@ static int count_records(int fd, uint64_t job, struct ps_done *ret)
         if (!rec.ok || rec.job != job) r = -PS_ECONFLICT;
         if (r < 0) break;
         add_done(ret, &rec);
+        end = rec.off + rec.len;
     }
+    if (!r && fstat(fd, &st) < 0) r = -errno;
+    if (!r) ret->torn = (uint64_t) st.st_size != end;
     if (!r && !ret->done) r = -PS_ECONFLICT;
     ps_results_close(&rs);
     return r;

@@ -25,13 +25,19 @@ struct ps_output {
 struct ps_done {
     uint64_t done, failed, prompt_tokens, generated_tokens;
     int64_t created; /* of the last record that says it, else 0 */
+    uint64_t lines;  /* sum of ps_line_key() of their lines */
+    uint32_t last_line;
+    bool in_order; /* their lines ascend */
+    bool torn;     /* something stands behind the last whole line (look() only) */
 };
+/* Sums of it tell whether two sets of lines of INPUT are the same, whatever their order. */
+uint64_t ps_line_key(uint32_t line);
 
 int ps_output_init(struct ps_output *o, const char *path, const char *dump) ps_must_check;
 void ps_output_done(struct ps_output *o); /* closes; removes nothing */
 
-/* Looks at OUTPUT: 1 if it is there and of this job (with its counts), 0 if it is not there, -PS_ECONFLICT if it is something
- * else. */
+/* Looks at OUTPUT: 1 if it is there and of this job (with its counts; whether it is all of the job is the caller's to find out), 0 if it is
+ * not there, -PS_ECONFLICT if it is something else. */
 int ps_output_look(const struct ps_output *o, uint64_t job, struct ps_done *ret,
                    struct ps_detail *dt) ps_must_check;
 /* Opens the part files for appending. Unless `anew`, takes in what is there: marks it done in the table, cuts off a torn end and what the

@@ -158,6 +158,30 @@ def test_complete_job_again(t):
         t.eq((rep["job"]["requests"], rep["job"]["failed"]), (2, rc and 1), "what OUTPUT says is known")
 
 
+def test_complete_and_damaged(t):
+    """An OUTPUT of this job that lost a line, or a part of one, is not complete: refused, and done again when that is asked for."""
+    m, job = t.model("pre-f16"), t.write("in.jsonl", "\n".join(["", *(json.dumps({"prompt": [2, 5 + i], "max_tokens": 3}) for i in range(60)), "  ", ""]))
+    want, whole = t.generate(m, job), t.read("out.jsonl")
+    lines = whole.splitlines(True)
+    run = lambda *opts, rc: t.run("generate", m, job, "-o", "out.jsonl", *opts, rc=rc)
+    for what, data, says in (("cut", whole[:-50], "cut short"), ("one byte", whole[:-1], "cut short"), ("the last line", b"".join(lines[:-1]), "59 results of 60"),
+                             ("the first line", b"".join(lines[1:]), "59 results of 60"), ("more", whole + b"x", "cut short"), ("twice", b"".join(lines[1:] + lines[-1:]), "some twice")):
+        for opts, rc in (([], 1), (["--dry-run"], 1), (["--limit", "59"], 1), (["--no-resume"], 0), (["--overwrite"], 0)):
+            t.write("out.jsonl", data)
+            r = run(*opts, rc=rc)
+            if rc and "--limit" not in opts:
+                r.says("out.jsonl", says, "damaged", "--no-resume")
+            t.eq(t.read("out.jsonl") == data, rc != 0, f"{what}, {opts}: OUTPUT is left alone")
+            if not rc:
+                same(t, t.records("out.jsonl"), want, f"{what}, {opts}")
+    t.write("out.jsonl", whole)
+    run(rc=0).says("complete already: 60 results")
+    t.write("out.jsonl", b"".join(reversed(lines)))
+    run("--order", "completion", rc=0).says("complete already: 60 results")
+    t.generate(m, job, "--limit", "7")
+    run("--limit", "7", rc=0).says("complete already: 7 results")
+
+
 def test_other_jobs_output(t):
     m = t.model("pre-f16")
     with open(t.path("large"), "w") as f:           # 1 TiB without a line end: its first byte is enough
