@@ -3,6 +3,7 @@
 #include "engine/job/job_work.h"
 #include "engine/job/lines.h"
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 
 void ps_job_phase(const struct ps_job_work *w, enum ps_job_phase ph, uint64_t done)
@@ -74,7 +75,7 @@ static int count_input(const struct ps_job_work *w, uint64_t *ret_n, uint64_t *r
     return r;
 }
 
-/* Whether an OUTPUT of this job is all of it: a line that is gone, or the end of one, is damage. (What was changed inside of a line is not seen:
+/* Whether an OUTPUT of this job is all of it, as it is asked for: a line that is gone, or the end of one, is damage. (What was changed inside of a line is not seen:
  * no sum of OUTPUT is kept.) */
 static int check_complete(const struct ps_job_work *w, const struct ps_done *d)
 {
@@ -91,7 +92,34 @@ static int check_complete(const struct ps_job_work *w, const struct ps_done *d)
             w->dt, -PS_ECORRUPT,
             "%s is this job's, but has %" PRIu64 " result%s of %" PRIu64 "%s: it is damaged; %s",
             path, d->done, ps_plural(d->done), n, d->done == n ? ", some twice" : "", then);
+    if (!w->cfg->order_completion && !d->in_order)
+        return ps_fail(w->dt, -PS_ECONFLICT,
+                       "%s is complete, but its results are in the order of completion (--order "
+                       "completion accepts that); %s",
+                       path, then);
     return 0;
+}
+
+/* Of the files that only a run can make: nothing ran, so they are not made. */
+static void warn_not_written(const struct ps_job_work *w)
+{
+    const struct {
+        const char *option, *file;
+    } asked[] = { { "--dump-kv", w->cfg->dump_kv },
+                  { "--trace", w->cfg->trace },
+                  { "--report", w->cfg->report } };
+    for (size_t i = 0; w->cfg->warn && i < PS_ARRAY_LEN(asked); i++) {
+        char text[PATH_MAX + 200];
+        if (!asked[i].file) continue;
+        bool there = access(asked[i].file, F_OK) == 0;
+        if (!there && asked[i].file == w->cfg->report) continue; /* OUTPUT is enough for it */
+        (void) snprintf(text, sizeof text,
+                        "%s %s: the job is complete already and nothing runs, so %s; --no-resume "
+                        "does the job again",
+                        asked[i].option, asked[i].file,
+                        there ? "the file that is there stays as it is" : "it is not written");
+        w->cfg->warn(w->cfg->ud, text);
+    }
 }
 
 /* Takes the lock (a dry run only looks whether another has it), and finds out whose the journal is. */
@@ -142,12 +170,14 @@ int ps_job_open_output(struct ps_job_work *w)
     if (!there || (r && r != -PS_ECONFLICT && r != -PS_EFORMAT)) return r;
     struct ps_detail journal_dt = *w->dt;
     int e = check_complete(w, &d);
-    if (e == -PS_ECORRUPT && (w->cfg->overwrite || w->resume)) { /* it is made anew */
+    if ((e == -PS_ECORRUPT || e == -PS_ECONFLICT) &&
+        (w->cfg->overwrite || w->resume)) { /* it is made anew */
         *w->dt = journal_dt;
         return r;
     }
     if (e < 0) return e;
     int done = already_done(w, &d); /* what is not ours is not needed */
+    if (done > 0) warn_not_written(w);
     return done ? done : r;
 }
 

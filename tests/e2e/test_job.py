@@ -165,7 +165,7 @@ def test_complete_and_damaged(t):
     lines = whole.splitlines(True)
     run = lambda *opts, rc: t.run("generate", m, job, "-o", "out.jsonl", *opts, rc=rc)
     for what, data, says in (("cut", whole[:-50], "cut short"), ("one byte", whole[:-1], "cut short"), ("the last line", b"".join(lines[:-1]), "59 results of 60"),
-                             ("the first line", b"".join(lines[1:]), "59 results of 60"), ("more", whole + b"x", "cut short"), ("twice", b"".join(lines[1:] + lines[-1:]), "some twice")):
+                             ("the first line", b"".join(lines[1:]), "59 results of 60"), ("more", whole + b"{", "cut short"), ("twice", b"".join(lines[1:] + lines[-1:]), "some twice")):
         for opts, rc in (([], 1), (["--dry-run"], 1), (["--limit", "59"], 1), (["--no-resume"], 0), (["--overwrite"], 0)):
             t.write("out.jsonl", data)
             r = run(*opts, rc=rc)
@@ -178,8 +178,27 @@ def test_complete_and_damaged(t):
     run(rc=0).says("complete already: 60 results")
     t.write("out.jsonl", b"".join(reversed(lines)))
     run("--order", "completion", rc=0).says("complete already: 60 results")
+    run(rc=1).says("order of completion", "--order", "--overwrite")
+    t.eq(list(t.generate(m, job, "--overwrite", fresh=False)), list(want), "put in order when that is asked for")
     t.generate(m, job, "--limit", "7")
     run("--limit", "7", rc=0).says("complete already: 7 results")
+
+
+def test_complete_and_files_asked(t):
+    """Files that only a run can make are asked for when nothing is left to run: said, by the option's name."""
+    m, job = t.model("pre-f16"), t.job([{"prompt": [2, 7]}])
+    t.generate(m, job)
+    run = lambda *opts: t.run("generate", m, job, "-o", "out.jsonl", *opts).says("complete already").err
+    t.eq(run().count("warning"), 0, "warnings without such an option")
+    for opts, there in ((["--dump-kv", "kv", "--trace", "tr"], False), (["--dump-kv", "in.kv", "--trace", "in.tr", "--report", "in.rep"], True)):
+        for name in opts[1::2] if there else ():
+            t.write(name, "old\n")
+        err = run(*opts)
+        for option, name in zip(opts[::2], opts[1::2]):
+            line = [x for x in err.splitlines() if f"{option} {name}" in x]
+            t.check(len(line) == 1 and "nothing runs" in line[0] and ("stays as it is" if there else "not written") in line[0], f"{option}: {err!r}")
+            t.eq(t.exists(name) and t.read(name), there and b"old\n", name)
+    t.check("--report" not in run("--report", "new.json") and json.loads(t.read("new.json")), "a report of what OUTPUT says")
 
 
 def test_other_jobs_output(t):
