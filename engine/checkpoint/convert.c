@@ -327,6 +327,8 @@ int ps_pack_convert(const char *src, const char *dst, const struct ps_convert_op
     if (r < 0 || (r = ps_shape_runs(&shape, src, dt)) < 0) return r;
     config.text = json;
     if ((r = ps_src_open(src, &s, dt)) < 0) return r;
+    if (s->files[0].meta_pack.s && (r = ps_pack_check_meta(&s->files[0], &shape, src, dt)) < 0)
+        return r;
     struct conv c = { .src = s, .lock = PTHREAD_MUTEX_INITIALIZER };
     if ((r = ps_match_make(&shape, s, src, &c.m, dt)) < 0) return r;
     ps_crc32_init(&c.crc);

@@ -8,6 +8,7 @@
 #include "engine/checkpoint/source.h"
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <xxhash.h>
 
 bool ps_pack_is(const char *folder) { return ps_is_file(folder, PS_PACK_FILE); }
@@ -22,23 +23,54 @@ void ps_pack_close(struct ps_packed *p)
     free(p);
 }
 
-/* The header's version entry: {"version": 1, "source": "..."}. */
-static int check_version(const struct ps_src_file *f, struct ps_detail *dt)
+/* Where `text`, "NAME=VALUE ...", has that name ("NAME=", n bytes); NULL if it has not. */
+static const char *find_item(const char *text, const char *name, size_t n)
+{
+    for (; *text; text += strcspn(text, " "), text += strspn(text, " "))
+        if (!strncmp(text, name, n)) return text;
+    return NULL;
+}
+
+/* Names that only one of them has were not known to the other's version. */
+static int check_shape(const struct ps_src_file *f, struct ps_jstr packed,
+                       const struct ps_shape *shape, const char *folder, struct ps_detail *dt)
+{
+    char was[PS_SHAPE_TEXT], is[PS_SHAPE_TEXT];
+    (void) snprintf(was, sizeof was, "%.*s", (int) (packed.len < sizeof was ? packed.len : 0),
+                    packed.s ? packed.s : "");
+    ps_shape_text(shape, is);
+    for (const char *w = was; *w; w += strcspn(w, " "), w += strspn(w, " ")) {
+        const size_t n = strcspn(w, " "), name = strcspn(w, "=");
+        const char *i = name < n ? find_item(is, w, name + 1) : NULL;
+        if (!i || (strcspn(i, " ") == n && !memcmp(i, w, n))) continue;
+        return ps_fail(dt, -PS_ECONFLICT,
+                       "%s/config.json says %.*s, but %s was packed with %.*s: put back the "
+                       "config.json that it was packed with, or convert the model again",
+                       folder, (int) strcspn(i, " "), i, f->path, (int) n, w);
+    }
+    return 0;
+}
+
+/* The header's version entry: {"version": 1, "source": "...", "shape": "..."}. */
+int ps_pack_check_meta(const struct ps_src_file *f, const struct ps_shape *shape,
+                       const char *folder, struct ps_detail *dt)
 {
     if (!f->meta_pack.s || !f->meta_table.s)
         return ps_fail(dt, -PS_EFORMAT, "%s was not written by convert: no chunk table", f->path);
     struct ps_jscan c;
-    struct ps_jstr key;
+    struct ps_jstr key, packed = { 0 };
     uint64_t version = 0;
     int r;
     ps_jscan_init(&c, f->meta_pack.s, f->meta_pack.len);
     if (ps_jscan_open(&c, '{') < 0) goto bad;
     while ((r = ps_jscan_key(&c, &key)) > 0) {
-        r = ps_jstr_is(key, "version") ? ps_jscan_u64(&c, &version) : ps_jscan_skip(&c);
+        r = ps_jstr_is(key, "version") ? ps_jscan_u64(&c, &version)
+            : ps_jstr_is(key, "shape") ? ps_jscan_str(&c, &packed)
+                                       : ps_jscan_skip(&c);
         if (r < 0) goto bad;
     }
     if (r < 0) goto bad;
-    if (version == PS_PACK_VERSION) return 0;
+    if (version == PS_PACK_VERSION) return check_shape(f, packed, shape, folder, dt);
     return ps_fail(dt, -PS_EFORMAT,
                    "%s has format version %llu, this program reads %d: convert the model again",
                    f->path, (unsigned long long) version, PS_PACK_VERSION);
@@ -209,8 +241,8 @@ int ps_pack_open(const char *folder, struct ps_packed **ret, struct ps_detail *d
     if (f->data_off % PS_PACK_ALIGN)
         return ps_fail(dt, -PS_EFORMAT, "%s: its tensors do not begin at a 4 KiB boundary",
                        p->path);
-    if ((r = check_version(f, dt)) < 0 || (r = match_tensors(p, src, dt)) < 0 ||
-        (r = read_chunks(p, f, dt)) < 0)
+    if ((r = ps_pack_check_meta(f, &p->shape, folder, dt)) < 0 ||
+        (r = match_tensors(p, src, dt)) < 0 || (r = read_chunks(p, f, dt)) < 0)
         return r;
     *ret = PS_TAKE(p);
     return 0;

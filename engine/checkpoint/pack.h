@@ -4,7 +4,7 @@
  * (padding tensors named "_pad.N" fill the gaps), the file's length too. The file's bytes are cut into chunks: a chunk is
  * either a run of whole small tensors or a block of rows of one tensor, at most PS_CHUNK_BYTES long (one row at least);
  * it begins and ends at 4 KiB boundaries. Chunks are what is read, checked (XXH3-64) and placed as a unit. `__metadata__` holds
- * "penstock" (format version and source hash) and "chunks" (offset from the first tensor, length, checksum of each).
+ * "penstock" (format version, source hash, and the shape that the weights were packed for) and "chunks" (offset from the first tensor, length, checksum of each).
  */
 #ifndef PS_PACK_H
 #define PS_PACK_H

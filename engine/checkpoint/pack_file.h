@@ -7,6 +7,12 @@
 #define PS_PACK_FILE "weights-00001-of-00001.safetensors"
 enum { PS_PACK_VERSION = 1 };
 
+/* What a packed file's header says of its version and shape: refused if it is another version, or packed for another shape than `shape`,
+ * that of `folder`'s config.json (packs of earlier versions do not say). Once per file that was opened. */
+struct ps_src_file;
+int ps_pack_check_meta(const struct ps_src_file *f, const struct ps_shape *shape,
+                       const char *folder, struct ps_detail *dt) ps_must_check;
+
 /* Tensors and chunks of a model in packing order, offsets counted from the start of the tensors' bytes, sizes, chunk_bytes.
  * `p` is zeroed; what it gets is freed by ps_pack_close()'s rules. */
 int ps_pack_layout(const struct ps_shape *s, enum ps_dtype dtype, struct ps_packed *p,

@@ -203,10 +203,12 @@ int ps_pack_head_make(const struct ps_packed *p, uint64_t source_hash, struct ps
         return ps_fail(dt, -ENOMEM, "out of memory for the packed file's header");
     }
     struct out o = { h.text, 8, room };
+    char shape[PS_SHAPE_TEXT];
+    ps_shape_text(&p->shape, shape);
     put(&o,
         "{\"__metadata__\":{\"format\":\"pt\",\"penstock\":\"{\\\"version\\\":%d,\\\"source\\\":"
-        "\\\"%016llx\\\"}\",\"chunks\":\"[",
-        PS_PACK_VERSION, (unsigned long long) source_hash);
+        "\\\"%016llx\\\",\\\"shape\\\":\\\"%s\\\"}\",\"chunks\":\"[",
+        PS_PACK_VERSION, (unsigned long long) source_hash, shape);
     for (uint32_t i = 0; i < p->n_chunks; i++) {
         put(&o, "%s[%llu,%u,\\\"", i ? "," : "", (unsigned long long) p->chunks[i].off,
             p->chunks[i].len);

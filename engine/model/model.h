@@ -37,6 +37,9 @@ struct ps_shape {
  * types, OPT's activations other than relu, absurd or inconsistent sizes. */
 int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_shape *ret,
                    struct ps_detail *dt) ps_must_check;
+/* What of a shape decides how weights are used, "NAME=VALUE ...", by config.json's names: neither token ids nor dtype nor name. */
+enum { PS_SHAPE_TEXT = 640 };
+void ps_shape_text(const struct ps_shape *s, char ret[static PS_SHAPE_TEXT]);
 /* config.json's model_type: "opt". */
 const char *ps_family_name(enum ps_family f);
 /* 0, or -PS_EUNSUPPORTED for a family that can be planned for, but neither converted nor run. */

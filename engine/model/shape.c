@@ -175,6 +175,18 @@ static int shape_from(const struct ps_config *c, struct ps_shape *ret)
     return 0;
 }
 
+void ps_shape_text(const struct ps_shape *s, char ret[static PS_SHAPE_TEXT])
+{
+    (void) snprintf(ret, PS_SHAPE_TEXT,
+                    "model_type=%s num_hidden_layers=%u hidden_size=%u word_embed_proj_dim=%u "
+                    "ffn_dim=%u num_attention_heads=%u num_key_value_heads=%u head_dim=%u "
+                    "vocab_size=%u max_position_embeddings=%u do_layer_norm_before=%d "
+                    "final_layer_norm=%d tie_word_embeddings=%d enable_bias=%d",
+                    ps_family_name(s->family), s->layers, s->hidden, s->embed, s->ffn, s->q_heads,
+                    s->kv_heads, s->head_dim, s->vocab, s->positions, s->norm_before, s->final_norm,
+                    s->tied, s->bias);
+}
+
 int ps_shape_parse(const char *json, size_t len, const char *path, struct ps_shape *ret,
                    struct ps_detail *dt)
 {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """convert, inspect, doctor, tokenize; checkpoints that are damaged or not ours."""
-import json, os, random, shutil, struct, zipfile
+import json, os, random, re, shutil, struct, zipfile
 
 from harness import SHARED, TOP, cases, same, smoke, token_job
 import make_models
@@ -101,6 +101,32 @@ def test_overwrite(t):
     t.write("mine/file.txt", "precious")
     t.run("convert", t.hf("pre-f16"), "mine", rc=(1, 2))
     t.eq(t.read("mine/file.txt"), b"precious", "a folder that is no model")
+
+
+def test_config_is_the_packed_one(t):
+    """A packed model's weights, used as another config.json says, would give other results: refused by all that open it. Packs of earlier versions do not know."""
+    job = token_job(257, n=3)
+    want, one = t.generate(t.model("pre-f16"), job), t.path("in.jsonl")
+    t.run("convert", t.hf("pre-f16"), "dst")
+    config, weights = json.load(open(t.path("dst/config.json"))), "dst/weights-00001-of-00001.safetensors"
+    for field, was, now in (("num_attention_heads", "3", 4), ("do_layer_norm_before", "1", False), ("vocab_size", "257", 256)):
+        t.write("dst/config.json", json.dumps(config | {field: now}))
+        says = (f"dst/config.json says {field}={int(now)}", f"{weights} was packed with {field}={was}", "convert the model again")
+        for args in (["generate", "dst", one, "-o", "x.jsonl"], ["generate", "dst", one, "-o", "x.jsonl", "--dry-run"], ["inspect", "dst"], ["inspect", "dst", "--json"],
+                     ["inspect", "dst", "--verify"], ["plan", "dst", "--hardware", os.path.join(TOP, "configs", "hardware", "t4-gcp.json")], ["bench", "dst", "--requests", "2"],
+                     ["convert", "dst", "dst2"]):
+            t.run(*args, rc=1).says(*says)
+        t.eq(sorted(os.listdir(t.dir)), ["dst", "in.jsonl", "out.jsonl"], "nothing is made")
+    t.write("dst/config.json", json.dumps(config | {"eos_token_id": 5, "_name_or_path": "mine", "torch_dtype": "float32"}))
+    t.run("inspect", "dst").says("mine")
+    t.write("dst/config.json", json.dumps(config))
+    data = t.read(weights)
+    old = re.sub(rb',\\"shape\\":\\"[a-z0-9_= ]*\\"', lambda m: b" " * len(m[0]), data)
+    t.check(old != data and len(old) == len(data), "the header has a shape")
+    t.write(weights, old)
+    same(t, t.generate(t.path("dst"), job), want, "a pack without a shape")
+    t.run("convert", "dst", "dst2")
+    same(t, t.generate(t.path("dst2"), job), want, "packed from it")
 
 
 def test_links_are_followed(t):
