@@ -239,11 +239,12 @@ static int no_weights(const char *folder, struct ps_detail *dt)
                            "to a file that is missing: an interrupted download?)",
                            path);
     }
-    return ps_fail(dt, -ENOENT,
-                   "%s: no weights: expected model.safetensors or pytorch_model.bin, or shards "
-                   "of one of them with model.safetensors.index.json or "
-                   "pytorch_model.bin.index.json",
-                   folder);
+    return ps_fail(
+        dt, -ENOENT,
+        "%s: no weights: expected model.safetensors or pytorch_model.bin, or shards "
+        "of one of them with model.safetensors.index.json or "
+        "pytorch_model.bin.index.json; of a model that penstock convert made, " PS_PACK_FILE,
+        folder);
 }
 
 int ps_src_open(const char *folder, struct ps_src **ret, struct ps_detail *dt)

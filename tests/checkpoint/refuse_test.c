@@ -211,6 +211,7 @@ static void shards(void **state)
     (void) snprintf(config, sizeof config, TINY_CONFIG, "");
     tiny_write_text(empty, "config.json", config);
     refused(empty, ENOENT, "no weights", "pytorch_model.bin");
+    refused(empty, ENOENT, "convert made", "weights-00001-of-00001.safetensors");
     refused("/nowhere/at/all", ENOENT, "/nowhere/at/all", NULL);
     tiny_path(path, sizeof path, empty, "model.safetensors");
     assert_int_equal(mkfifo(path, 0600), 0);
