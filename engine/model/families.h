@@ -16,9 +16,12 @@ int ps_config_int(const struct ps_config *c, const char *field, int64_t lo, int6
                   int64_t absent, int64_t *ret) ps_must_check;
 int ps_config_bool(const struct ps_config *c, const char *field, bool absent,
                    bool *ret) ps_must_check;
-/* A token id, -1 when null or outside the vocabulary (such an id cannot occur). */
+/* A token id, -1 when null or outside the vocabulary (such an id cannot occur, and nothing asks for it). */
 int ps_config_id(const struct ps_config *c, const char *field, uint32_t vocab, int64_t absent,
                  int32_t *ret) ps_must_check;
+
+/* eos_token_id: 2 where it is absent, -1 when null or -1; others outside the vocabulary are refused, for no text would end. */
+int ps_config_eos(const struct ps_config *c, uint32_t vocab, int32_t *ret) ps_must_check;
 
 enum { PS_HIDDEN_MAX = 1 << 16, PS_HEADS_MAX = 4096 };
 /* What every family has, from the fields that all of them call alike; `ffn` is the one that they do not. Heads are all alike, the token table

@@ -11,7 +11,7 @@ static int gpt_neox_shape(const struct ps_config *c, struct ps_shape *s)
         (r = ps_config_bool(c, "attention_bias", true, &s->bias)) < 0 ||
         (r = ps_config_bool(c, "tie_word_embeddings", false, &s->tied)) < 0 ||
         (r = ps_config_id(c, "bos_token_id", s->vocab, 0, &s->bos)) < 0 ||
-        (r = ps_config_id(c, "eos_token_id", s->vocab, 2, &s->eos)) < 0 ||
+        (r = ps_config_eos(c, s->vocab, &s->eos)) < 0 ||
         (r = ps_config_id(c, "pad_token_id", s->vocab, -1, &s->pad)) < 0)
         return r;
     if (!s->bias)

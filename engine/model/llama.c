@@ -16,7 +16,7 @@ static int llama_shape(const struct ps_config *c, struct ps_shape *s)
         (r = ps_config_bool(c, "mlp_bias", false, &mlp_biased)) < 0 ||
         (r = ps_config_bool(c, "tie_word_embeddings", false, &s->tied)) < 0 ||
         (r = ps_config_id(c, "bos_token_id", s->vocab, 1, &s->bos)) < 0 ||
-        (r = ps_config_id(c, "eos_token_id", s->vocab, 2, &s->eos)) < 0 ||
+        (r = ps_config_eos(c, s->vocab, &s->eos)) < 0 ||
         (r = ps_config_id(c, "pad_token_id", s->vocab, -1, &s->pad)) < 0)
         return r;
     if (biased || mlp_biased)

@@ -40,8 +40,7 @@ int ps_config_bool(const struct ps_config *c, const char *field, bool absent, bo
     return 0;
 }
 
-int ps_config_id(const struct ps_config *c, const char *field, uint32_t vocab, int64_t absent,
-                 int32_t *ret)
+static int config_id(const struct ps_config *c, const char *field, int64_t absent, int64_t *ret)
 {
     const json_t *v = json_object_get(c->root, field);
     int64_t id = absent;
@@ -52,7 +51,31 @@ int ps_config_id(const struct ps_config *c, const char *field, uint32_t vocab, i
         return field_type(c, field, "one token id or null");
     else if (v)
         id = json_integer_value(v);
+    *ret = id;
+    return 0;
+}
+
+int ps_config_id(const struct ps_config *c, const char *field, uint32_t vocab, int64_t absent,
+                 int32_t *ret)
+{
+    int64_t id = -1;
+    int r = config_id(c, field, absent, &id);
     *ret = id >= 0 && id < (int64_t) vocab ? (int32_t) id : -1;
+    return r;
+}
+
+int ps_config_eos(const struct ps_config *c, uint32_t vocab, int32_t *ret)
+{
+    static const char field[] = "eos_token_id";
+    int64_t id = -1;
+    int r = config_id(c, field, vocab > 2 ? 2 : -1, &id);
+    if (r < 0) return r;
+    if (id < -1 || id >= (int64_t) vocab)
+        return ps_fail(c->dt, -PS_EFORMAT,
+                       "%s: %s is %lld; expected 0 to %u (vocab_size - 1), or null where nothing "
+                       "ends a text",
+                       c->path, field, (long long) id, vocab - 1);
+    *ret = (int32_t) id;
     return 0;
 }
 

@@ -56,6 +56,10 @@ static void names_and_types(void **state)
         &dt);
     assert_string_equal(s.name, "big");
     assert_int_equal(s.dtype, PS_BF16);
+    assert_ok_dt(parse("{" SIZES ",\"eos_token_id\":-1}", &s, &dt), &dt);
+    assert_int_equal(s.eos, -1);
+    assert_ok_dt(parse("{" SIZES ",\"eos_token_id\":[10]}", &s, &dt), &dt);
+    assert_int_equal(s.eos, 10);
 }
 
 static void refusals_name_the_field(void **state)
@@ -76,6 +80,9 @@ static void refusals_name_the_field(void **state)
         { "{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":2,\"hidden_size\":8}",
           "intermediate_size", PS_EFORMAT },
         { "{\"model_type\":\"opt\"}", "num_hidden_layers", PS_EFORMAT },
+        { "{" SIZES ",\"eos_token_id\":11}", "eos_token_id is 11; expected 0 to 10", PS_EFORMAT },
+        { "{" SIZES ",\"eos_token_id\":-2}", "eos_token_id is -2", PS_EFORMAT },
+        { "{" SIZES ",\"eos_token_id\":[99999]}", "eos_token_id is 99999", PS_EFORMAT },
         { "{" SIZES ",\"activation_function\":\"gelu\"}", "gelu", PS_EUNSUPPORTED },
         { "{" SIZES ",\"layer_norm_elementwise_affine\":false}", "layer_norm_elementwise_affine",
           PS_EUNSUPPORTED },
