@@ -97,6 +97,7 @@ int ps_pack_cached(const char *src, const char *pack_dir, const struct ps_conver
     (void) snprintf(path, PATH_MAX, "%s/%.80s-%016llx", folder, *base ? base : "model",
                     (unsigned long long) key);
     if (!ps_pack_opens(path)) {
+        ps_outdir_sweep(folder, mine.warn, mine.ud);
         mine.overwrite = true; /* only a packed model that does not open is in the way */
         r = ps_pack_convert(src, path, &mine, dt);
         if (r < 0 && !(r == -EEXIST && ps_pack_opens(path)))

@@ -8,8 +8,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #ifndef RENAME_NOREPLACE
 enum { RENAME_NOREPLACE = 1, RENAME_EXCHANGE = 2 };
@@ -77,12 +79,66 @@ static const char *leftover(const char *name)
     return NULL;
 }
 
-/* Tells of folders that a killed run left beside dst. */
-static void warn_leftovers(const char *dst, void (*warn)(void *ud, const char *text), void *ud)
+/* Whether a lock that is free is free for certain: on these file systems locks are this machine's, whatever container takes them. */
+static bool locks_are_local(int fd)
+{
+    static const uint32_t known[] = { 0xef53 /* ext */,
+                                      0x58465342 /* XFS */,
+                                      0x9123683e /* Btrfs */,
+                                      0xf2f52010 /* F2FS */,
+                                      0x2fc12fc1 /* ZFS */,
+                                      0x01021994 /* tmpfs */,
+                                      0x794c7630 /* overlayfs */ };
+    struct statfs fs;
+    if (fstatfs(fd, &fs) < 0) return false;
+    for (size_t i = 0; i < PS_ARRAY_LEN(known); i++)
+        if ((uint32_t) fs.f_type == known[i]) return true;
+    return false;
+}
+
+/* Removes a folder NAME.partial.PID, of which `suffix` is the last part, if its maker is gone (it would hold the lock) and nothing else is in it. */
+static bool remove_abandoned(const char *path, const char *suffix)
+{
+    struct holds h;
+    struct stat st;
+    if (strncmp(suffix, ".partial.", 9) != 0) return false;
+    suffix += 9;
+    if (!*suffix || strspn(suffix, "0123456789.") != strlen(suffix)) return false;
+    ps_auto_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || !locks_are_local(fd) ||
+        flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return false;
+    /* A model that is whole is nobody's rubbish. */
+    return !ps_pack_opens(path) && look_into(path, &h) == 0 && !h.theirs && remove_ours(path) == 0;
+}
+
+static void tell_removed(const char *path, void (*warn)(void *ud, const char *text), void *ud)
+{
+    char text[PATH_MAX + 100];
+    (void) snprintf(text, sizeof text, "%s was left over from an interrupted conversion: removed",
+                    path);
+    if (warn) warn(ud, text);
+}
+
+void ps_outdir_sweep(const char *folder, void (*warn)(void *ud, const char *text), void *ud)
+{
+    char path[PATH_MAX];
+    DIR *d = opendir(folder);
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        const char *suffix = strstr(e->d_name, ".partial.");
+        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (suffix && n > 0 && (size_t) n < sizeof path && remove_abandoned(path, suffix))
+            tell_removed(path, warn, ud);
+    }
+    if (d) (void) closedir(d);
+}
+
+/* Removes folders that a killed run left beside dst, or tells of them. */
+static void look_for_leftovers(const char *dst, void (*warn)(void *ud, const char *text), void *ud)
 {
     char parent[PATH_MAX], text[PATH_MAX + 400];
     const char *slash = strrchr(dst, '/'), *base = slash ? slash + 1 : dst, *what;
-    if (!warn) return;
     (void) snprintf(parent, sizeof parent, "%.*s", slash ? (int) (slash - dst + 1) : 1,
                     slash ? dst : ".");
     DIR *d = opendir(parent);
@@ -92,13 +148,17 @@ static void warn_leftovers(const char *dst, void (*warn)(void *ud, const char *t
         if (!strncmp(e->d_name, base, n) && (what = leftover(e->d_name + n))) {
             struct holds h = { 0 };
             (void) snprintf(text, sizeof text, "%s%s", slash ? parent : "", e->d_name);
+            if (remove_abandoned(text, e->d_name + n)) {
+                tell_removed(text, warn, ud);
+                continue;
+            }
             (void) !look_into(text, &h);
             n_text = strlen(text);
             (void) snprintf(text + n_text, sizeof text - n_text, ": %s, %s", what,
                             h.theirs ? "it has files of an earlier DST that convert did not write: "
                                        "move them away, then remove it"
                                      : "remove it");
-            warn(ud, text);
+            if (warn) warn(ud, text);
         }
     if (d) (void) closedir(d);
 }
@@ -124,6 +184,26 @@ static int check_dst(const char *dst, bool overwrite, bool *replace, struct ps_d
     return 0;
 }
 
+/* Makes it, and locks it, so that others know whether its maker lives: 1 if another name is needed. */
+static int make_locked(const char *path, int *ret_fd)
+{
+    struct stat a, b;
+    if (mkdir(path, 0777) < 0) return errno == EEXIST ? 1 : -errno;
+    ps_auto_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        int e = errno;
+        (void) rmdir(path);
+        return e == ENOENT ? 1 : -e;
+    }
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    /* Somebody took it for abandoned before it was locked. */
+    if ((!locked && errno == EWOULDBLOCK) || fstat(fd, &a) < 0 || lstat(path, &b) < 0 ||
+        a.st_ino != b.st_ino)
+        return 1;
+    *ret_fd = locked ? PS_TAKE_FD(fd) : -1;
+    return 0;
+}
+
 int ps_outdir_begin(const char *dst, bool overwrite, struct ps_outdir *ret,
                     void (*warn)(void *ud, const char *text), void *ud, struct ps_detail *dt)
 {
@@ -133,16 +213,23 @@ int ps_outdir_begin(const char *dst, bool overwrite, struct ps_outdir *ret,
     ps_auto_free char *name = ps_calloc(n + 1, 1), *tmp = ps_calloc(n + 64, 1);
     if (!name || !tmp) return ps_fail(dt, -ENOMEM, "out of memory");
     memcpy(name, dst, n);
-    int r = check_dst(name, overwrite, &ret->replace, dt);
-    if (r < 0) return r;
-    warn_leftovers(name, warn, ud);
-    for (int k = 0;; k++) {
+    ps_auto_free char *parent = NULL;
+    int r = ps_folder_of(name, &parent);
+    if (r < 0) return ps_fail(dt, r, "out of memory");
+    if ((r = check_dst(name, overwrite, &ret->replace, dt)) < 0) return r;
+    look_for_leftovers(name, warn, ud);
+    r = 1;
+    for (int k = 0; r > 0 && k < 100; k++) {
         (void) snprintf(tmp, n + 64, k ? "%s.partial.%ld.%d" : "%s.partial.%ld", name,
                         (long) getpid(), k);
-        if (mkdir(tmp, 0777) == 0) break;
-        if (errno != EEXIST || k == 100)
-            return path_error(dt, errno, "the folder cannot be made", tmp);
+        r = make_locked(tmp, &ret->lock);
     }
+    if (r > 0) return path_error(dt, EEXIST, "the folder cannot be made", tmp);
+    if (r == -ENOENT)
+        return ps_fail(dt, r, "%s cannot be made: its folder %s is not there; make that first",
+                       name, parent);
+    if (r < 0)
+        return ps_fail(dt, r, "%s: a folder cannot be made in %s: %s", name, parent, strerror(-r));
     ret->dst = PS_TAKE(name);
     ret->tmp = PS_TAKE(tmp);
     return 0;
@@ -292,6 +379,7 @@ void ps_outdir_done(struct ps_outdir *d, struct ps_detail *dt)
 {
     int r = d->tmp ? remove_ours(d->tmp) : 0;
     if (r < 0) (void) ps_fail_in(dt, r, "%s is left behind (%s)", d->tmp, strerror(-r));
+    if (d->dst && d->lock >= 0) (void) close(d->lock);
     free(d->tmp);
     free(d->dst);
     *d = (struct ps_outdir) { 0 };

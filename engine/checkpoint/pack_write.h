@@ -9,7 +9,10 @@
 struct ps_outdir {
     char *dst, *tmp;
     bool replace; /* DST exists and is to be exchanged */
+    int lock;     /* on tmp, while this process lives; -1: there are no locks here */
 };
+/* Removes the folders in `folder` that killed runs left half made, whatever DST was; those whose maker may live stay. */
+void ps_outdir_sweep(const char *folder, void (*warn)(void *ud, const char *text), void *ud);
 /* Refuses a DST that exists, unless `overwrite` and it is a packed model (or an empty folder). */
 int ps_outdir_begin(const char *dst, bool overwrite, struct ps_outdir *ret,
                     void (*warn)(void *ud, const char *text), void *ud,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """convert, inspect, doctor, tokenize; checkpoints that are damaged or not ours."""
-import json, os, random, re, shutil, struct, zipfile
+import fcntl, json, os, random, re, shutil, struct, zipfile
 
 from harness import SHARED, TOP, cases, same, smoke, token_job
 import make_models
@@ -90,8 +90,19 @@ def test_overwrite(t):
     t.eq(json.load(open(t.path("dst/config.json")))["vocab_size"], 97, "the new model")
     os.makedirs(t.path("dst.partial.1"))
     t.write("dst.partial.1/config.json", "of a run that was killed")
-    t.check("move them" not in t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "remove it").err, "only convert's files are in there")
+    t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1 was left over", "removed")
+    t.check(not t.exists("dst.partial.1"), "only convert's files were in there")
+    os.makedirs(t.path("dst.partial.1"))
+    t.write("dst.partial.1/config.json", "of a run that was killed")
+    lock = os.open(t.path("dst.partial.1"), os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    t.check("move them" not in t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "remove it").err, "its maker lives")
+    os.close(lock)
+    shutil.copytree(t.path("dst"), t.path("dst.partial.2"), ignore=lambda *a: ["notes.txt", "folder"])
     t.write("dst.partial.1/notes.txt", "mine")
+    t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.2", "remove it")
+    t.check(t.exists("dst.partial.2/config.json"), "a whole model stays")
+    shutil.rmtree(t.path("dst.partial.2"))
     t.run("convert", t.hf("d80-f16"), "dst", "--overwrite").says("dst.partial.1", "move them away, then remove it")
     os.makedirs(t.path("dst.old.1"))
     os.makedirs(t.path("dst.old.kept"))
@@ -101,6 +112,35 @@ def test_overwrite(t):
     t.write("mine/file.txt", "precious")
     t.run("convert", t.hf("pre-f16"), "mine", rc=(1, 2))
     t.eq(t.read("mine/file.txt"), b"precious", "a folder that is no model")
+
+
+def test_no_folder(t):
+    """What is not there is named: the folder of DST, not one that was to be made in it; and a packed model's weights file."""
+    for args in (["convert", t.hf("pre-f16"), "none/dst"], ["convert", "--dummy", os.path.join(t.hf("pre-f16"), "config.json"), "none/dst"]):
+        err = t.run(*args, rc=1).says("none/dst cannot be made", "its folder none is not there").err
+        t.check("partial" not in err, f"says {err!r}")
+    t.write("file", "x")
+    t.run("convert", t.hf("pre-f16"), "file/dst", rc=1).says("file/dst", "Not a directory")
+    shutil.copytree(t.model("pre-f16"), t.path("dst"))
+    os.remove(t.path("dst/weights-00001-of-00001.safetensors"))
+    t.run("generate", "dst", t.job([{"prompt": [2]}]), "-o", "out.jsonl", rc=1).says("dst: no weights", "weights-00001-of-00001.safetensors")
+
+
+def test_killed_packing(t):
+    """What a killed packing left in the cache is removed by the next one, of whatever model; what a live one is making is not."""
+    job = t.job([{"prompt": [2, 5]}])
+    for name in ("opt-a-00ff.partial.7", "opt-b-00ff.partial.4000000.1", "opt-c-00ff.partial.9", "opt-d-00ff.partial.x", "opt-e-00ff"):
+        os.makedirs(t.path(f"packed/{name}"))
+        t.write(f"packed/{name}/weights-00001-of-00001.safetensors", bytes(5000))
+    lock = os.open(t.path("packed/opt-c-00ff.partial.9"), os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    run = lambda: t.run("generate", t.hf("pre-f16"), job, "-o", "out.jsonl", "--no-resume", "--pack-dir", "packed").err
+    err = run()
+    t.check("opt-a-00ff.partial.7 was left over" in err and "opt-c" not in err, f"says {err!r}")
+    left = [x for x in os.listdir(t.path("packed")) if x.startswith("opt-")]
+    t.eq(sorted(left), ["opt-c-00ff.partial.9", "opt-d-00ff.partial.x", "opt-e-00ff"], "what stays")
+    os.close(lock)
+    t.check("left over" not in run(), "nothing is packed the second time")
 
 
 def test_config_is_the_packed_one(t):
