@@ -18,6 +18,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from kernels import COMMIT
+
 ENGINES = {
     'io_uring': ['--ioengine=io_uring'],
     'io_uring+fixed': ['--ioengine=io_uring', '--fixedbufs=1', '--registerfiles=1', '--nonvectored=1'],
@@ -118,7 +121,7 @@ def main():
     out = Path(a.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     cpus = os.cpu_count()
-    head = f'# Disk streaming beside fio\n\n`bench/disk.py --size {a.size >> 30}G --repeats {a.repeats}`, {platform.release()}, {cpus} CPUs, load {os.getloadavg()[0]:.1f}\n\n'
+    head = f'# Disk streaming beside fio\n\n`bench/disk.py --size {a.size >> 30}G --repeats {a.repeats}`, {platform.release()}, {cpus} CPUs, load {os.getloadavg()[0]:.1f}, commit {COMMIT}\n\n'
     out.with_suffix('.md').write_text(head + text + '\n')
     out.with_suffix('.json').write_text(json.dumps({
         'file_bytes': a.size,

@@ -21,7 +21,7 @@ import argparse, json, os, shutil, statistics, subprocess, sys, tempfile, time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(TOP, "bench"))
 import disk
-from kernels import processor
+from kernels import COMMIT, processor
 
 def generate(a, n, new, *options):
     """-> the report of n sequences of 1 + new tokens"""
@@ -150,7 +150,7 @@ def main():
                 print(f"# round {i + 1}, {r}: {taken[r][-1][0]:.3f} s, floor {taken[r][-1][1]:.3f} s", file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(a.tmp)
-    lines = [f"# How close to the machine\n\n`bench/floor.py --repeats {a.repeats}`, {a.shape}, {processor()}, {os.cpu_count()} CPUs, load {load:.1f} before the run. "
+    lines = [f"# How close to the machine\n\n`bench/floor.py --repeats {a.repeats}`, {a.shape}, {processor()}, {os.cpu_count()} CPUs, load {load:.1f} before the run; commit {COMMIT}. "
              "Seconds, medians and (min - max); the ratio is of each round's two.\n",
              "| what | s | floor, s | floor is | time / floor |", "| --- | --- | --- | --- | --- |"]
     for r, v in taken.items():

@@ -20,6 +20,9 @@ table says so. Writes bench/results/jobs-ROW.md and .json.
 import argparse, json, os, platform, re, shutil, statistics, subprocess, sys, time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(TOP, "bench"))
+from kernels import COMMIT
+
 RESULTS = os.path.join(TOP, "bench", "results")
 GIB = 1 << 30
 LAST = 3                                # steps that a projection takes from the end of a batch
@@ -264,7 +267,7 @@ HEAD = "| run | tokens/s | decode tokens/s | prefill + decode, s | against | how
 def write(row, title, notes, lines, data):
     os.makedirs(RESULTS, exist_ok=True)
     model = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "?")
-    text = f"# {title}\n\n{platform.machine()}, {model}, {os.cpu_count()} cores, load {LOAD:.1f} before the run. {notes}\n\n{HEAD}\n" + "\n".join(lines) + "\n"
+    text = f"# {title}\n\n{platform.machine()}, {model}, {os.cpu_count()} cores, load {LOAD:.1f} before the run; commit {COMMIT}. {notes}\n\n{HEAD}\n" + "\n".join(lines) + "\n"
     with open(f"{RESULTS}/jobs-{row}.md", "w") as f:
         f.write(text)
     with open(f"{RESULTS}/jobs-{row}.json", "w") as f:

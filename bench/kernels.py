@@ -30,6 +30,24 @@ def processor():
     return f"{name} ({'AVX-512' if 'avx512f' in flags else 'AVX2' if 'avx2' in flags else 'scalar'})"
 
 
+def commit():
+    """What a table is made of: the commit, and whether files that it has were changed, results aside; `unknown` without git."""
+    top = Path(__file__).resolve().parent.parent
+
+    def git(*cmd):
+        env = {**os.environ, 'GIT_CEILING_DIRECTORIES': str(top.parent)}       # a repository around an unpacked archive is another one
+        return subprocess.run(['git', '-C', str(top), *cmd], check=True, capture_output=True, text=True, env=env).stdout.strip()
+
+    try:
+        changed = git('status', '--porcelain', '--untracked-files=no', '--', '.', ':!bench/results')
+        return git('rev-parse', '--short=12', 'HEAD') + (', with changes' if changed else '')
+    except (OSError, subprocess.CalledProcessError):
+        return 'unknown'
+
+
+COMMIT = commit()                       # as a run begins
+
+
 def run(args):
     exe = Path(args.build) / 'tests/ps-ktest'
     with tempfile.NamedTemporaryFile(suffix='.json') as out:
@@ -118,7 +136,7 @@ def main():
     limit, lines = limit_of(records), (linear_table if args.op == 'linear' else attn_table)(records)
     name = f"{args.op}-{args.threads}-thread{'s' if args.threads > 1 else ''}"
     head = [f'# {args.op}, {args.threads} thread{"s" if args.threads > 1 else ""}', '',
-            f"{processor()}, {os.cpu_count()} CPUs, load {load:.1f} before the run. "
+            f"{processor()}, {os.cpu_count()} CPUs, load {load:.1f} before the run; commit {COMMIT}. "
             f"{'Processor time of one thread (the machine was busy)' if args.cpu_time else 'Wall time'}; "
             'medians; rows, peers and limits in turn in one run. More than 1.00 x: faster than the peer.',
             '', f"Limits measured in the run: {limit['gflops']:.1f} GFLOP/s, {limit['gb_per_s']:.2f} GB/s read.", '']

@@ -15,6 +15,9 @@ Writes OUT.md and OUT.json.
 import argparse, dataclasses, json, math, os, shlex, subprocess, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(TOP, "bench"))
+from kernels import COMMIT
+
 GIB, T = 1 << 30, 1e12
 
 
@@ -272,7 +275,7 @@ def main():
     a = ap.parse_args()
     result = {"command": shlex.join(["bench/papers.py", *sys.argv[1:]]), "flexgen": part_a(), "penstock": part_b(a) if a.penstock else []}
     lines = ["# The papers' tables: published beside predicted", "",
-             f"`{result['command']}`. **Nothing in this file was measured by us.** `published` is quoted from the papers (FlexGen: arXiv:2303.06865; H2O: arXiv:2306.14048), from runs on a T4 with 16 GB, "
+             f"`{result['command']}`, commit {COMMIT}. **Nothing in this file was measured by us.** `published` is quoted from the papers (FlexGen: arXiv:2303.06865; H2O: arXiv:2306.14048), from runs on a T4 with 16 GB, "
              "208 GB of memory and a disk of 1.5 TB; everything else is computed. tokens/s: new tokens over prefill and decode together.", ""]
     lines += text_a(result["flexgen"]) + (text_b(a, result["penstock"]) if a.penstock else [])
     open(a.out + ".md", "w").write("\n".join(lines) + "\n")

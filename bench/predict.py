@@ -16,7 +16,7 @@ import argparse, json, os, platform, random, shutil, statistics, subprocess, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(TOP, "bench"))
-from kernels import processor
+from kernels import COMMIT, processor
 
 RESULTS = os.path.join(TOP, "bench", "results")
 GIB = 1 << 30
@@ -193,7 +193,7 @@ def choice(a, case):
 
 def write_choices(a, rows):
     lines = ["# The planner's choice and the best of a grid", "",
-             f"{platform.machine()}, {processor()}, {os.cpu_count()} cores. Every point once, then the best {FINALISTS} and the planner's own in turn: medians and (min - max) of "
+             f"{platform.machine()}, {processor()}, {os.cpu_count()} cores, commit {COMMIT}. Every point once, then the best {FINALISTS} and the planner's own in turn: medians and (min - max) of "
              f"{a.repeats} rounds. Negative: the planner found something faster than every point.", "",
              "| job | planner s | best point s | which | points that fit | planner slower by |", "| --- | --- | --- | --- | --- | --- |"]
     span = lambda v: f"{statistics.median(v):.2f} ({min(v):.2f} - {max(v):.2f})"
@@ -227,7 +227,7 @@ def beside(report):
 def write(a, rows):
     errors = [abs(r["error"]) for r in rows]
     lines = [f"# Predicted and measured: {len(rows)} jobs", "",
-             f"{platform.machine()}, {processor()}, {os.cpu_count()} cores. Profile by `penstock probe` just before; medians and (min - max) of {a.repeats} runs. "
+             f"{platform.machine()}, {processor()}, {os.cpu_count()} cores, commit {COMMIT}. Profile by `penstock probe` just before; medians and (min - max) of {a.repeats} runs. "
              "Times are of prefill and decode, without loading.", "",
              f"Median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %. Bytes on each link, sweeps, and memory taken of each tier: as predicted in "
              f"{sum(not r['differs'] for r in rows)} of {len(rows)} jobs. The processes took at most {max(beside(r['report']) for r in rows):.0f} MiB of memory beside their arenas.", "",

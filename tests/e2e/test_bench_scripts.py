@@ -1,12 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench/papers.py and bench/plot.py: what they compute and write. Neither measures anything."""
-import argparse, json, os, subprocess, sys
+import argparse, json, os, shutil, subprocess, sys
 
 from harness import TOP
 
 sys.path.insert(0, os.path.join(TOP, "bench"))
 import papers
 import plot
+
+
+def test_commit(t):
+    """What a table says it was made of: a commit, with changes or without; of a tree that is not in git, nothing, whatever is around it."""
+    git = lambda *cmd: subprocess.run(["git", "-C", t.path("tree"), "-c", "user.name=n", "-c", "user.email=e", *cmd], check=True, capture_output=True, text=True).stdout.strip()
+    if not shutil.which("git"):
+        t.skip("no git here")
+    os.makedirs(t.path("tree/inner/bench/results"))
+    os.makedirs(t.path("tree/bench/results"))
+    for place in ("tree", "tree/inner"):
+        shutil.copy(os.path.join(TOP, "bench", "kernels.py"), t.path(place + "/bench/kernels.py"))
+    said = lambda place: subprocess.run([sys.executable, "-B", "-c", "import kernels; print(kernels.COMMIT)"], cwd=t.path(place + "/bench"), check=True, capture_output=True, text=True).stdout.strip()
+    t.eq(said("tree"), "unknown", "no repository")
+    t.write("tree/bench/results/a.md", "1")
+    git("init", "-q")
+    git("add", "bench")
+    git("commit", "-q", "-m", "m")
+    head = git("rev-parse", "--short=12", "HEAD")
+    t.eq((said("tree"), said("tree/inner")), (head, "unknown"), "a clean tree, and one inside it that is not in git")
+    t.write("tree/bench/results/a.md", "2")
+    t.eq(said("tree"), head, "another result")
+    with open(t.path("tree/bench/kernels.py"), "a") as f:
+        f.write("# changed\n")
+    t.eq(said("tree"), head + ", with changes", "another file")
 
 
 def test_flexgens_model(t):
