@@ -8,11 +8,12 @@ Nothing here runs a model, and nothing needs a GPU: every figure that is not quo
 
   (a) FlexGen's own schedule, by FlexGen's own cost model and the constants that its authors fitted on their T4 machine: equations and constants of
       experimental/cost_model.py, FlexLLMGen 004ffef; policies of their benchmark suites. H2O's fork is the same with fewer KV entries.
-  (b) Penstock: `penstock plan` for the same machine, which runs Penstock's scheduler on a virtual clock, with as many KV entries. Left out without --penstock.
+      Then, with --penstock, that schedule run by Penstock's scheduler on a virtual clock: `penstock bench --barrier --no-continuous` on a machine with those constants.
+  (b) Penstock: `penstock plan` for the same machine, which runs Penstock's scheduler on a virtual clock, with as many KV entries. Also with --penstock.
 
 Writes OUT.md and OUT.json.
 """
-import argparse, dataclasses, json, math, os, shlex, subprocess, sys
+import argparse, dataclasses, json, math, os, shlex, subprocess, sys, tempfile
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(TOP, "bench"))
@@ -146,6 +147,13 @@ NOTES = {
     "cold": "the same policy that FlexGen's paper has at 25.26: in H2O's fork the warm-up run is commented out, so 64 tokens pay for the first calls of everything",
 }
 
+SIM_NOTES = {
+    "hides": "FlexGen's equation adds the weights' way to the GPU to the rest of a step, as if nothing hid it, and so it meets what was published; in its loop, and in this one, the next layer's weights come while the first "
+             "micro-batch computes, so a layer takes the longer of the two and the other micro-batches. Penstock's layer is attention and MLP together, FlexGen's waits after each of the two, so that less can hide. It weighs most "
+             "where a block has few micro-batches (40 x 2, 48 x 1), or takes little beside its weights (306 entries; there H2O's small kernels, note 4, are missing, too)",
+    "sweeps": "all prompts of a block do not fit on 15 GiB beside two whole layers of weights (FlexGen holds halves of layers): they come in several sweeps, and each reads the weights from the disk again",
+}
+
 
 def notes(r):
     return [k for k, v in (("mem", r.percent == GPU), ("first", r.projected and not r.ratio), ("disk", r.disk), ("h2o", r.percent == GPU and r.ratio),
@@ -156,12 +164,15 @@ def slowest(parts):
     return max(parts, key=parts.get)
 
 
+def mend(r):
+    disk = dict(disk_read=disk_as_measured(), kv_write_p=DISK_WRITE, hidden_write_p=DISK_WRITE, write_g=DISK_WRITE) if r.disk else {}
+    return Fitted(gpu_mem=T4_MEM, **disk)
+
+
 def part_a():
     out = []
     for r in ROWS:
-        disk = disk_as_measured()
-        c = Fitted(gpu_mem=T4_MEM, **(dict(disk_read=disk, kv_write_p=DISK_WRITE, hidden_write_p=DISK_WRITE, write_g=DISK_WRITE) if r.disk else {}))
-        fitted, mended = flexgen(r), flexgen(r, c, r.projected)
+        fitted, mended = flexgen(r), flexgen(r, mend(r), r.projected)
         tokens = r.slots * r.batches * r.gen
         rate = [tokens / (x[0] + x[1]) for x in (fitted, mended)]
         out.append(dict(paper=r.paper, model=r.model, prompt=r.prompt, gen=r.gen, kept=r.kept, gpu_batch_size=r.slots, num_gpu_batches=r.batches, percent=r.percent, published=r.published,
@@ -177,19 +188,115 @@ def text_a(rows):
            "Seconds, and what takes most of them, are of `mended`.", "",
            "| paper | model | prompt + new | KV entries | batch | weights, KV, hidden | published, tokens/s | fitted | | mended | | prefill, s | decode, s | notes |",
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    number = {k: i + 1 for i, k in enumerate(NOTES)}
     for x in rows:
         p = x["percent"]
         out.append(f"| {x['paper']} | {x['model']} | {x['prompt']} + {x['gen']} | {x['kept'] or 'all'} | {x['gpu_batch_size']} x {x['num_gpu_batches']} | {p[0]}/{p[1]}, {p[2]}/{p[3]}, {p[4]}/{p[5]} | "
                    f"{x['published']:g} | {x['fitted']:.3g} | {x['fitted_error']:+.0%} | {x['mended']:.3g} | {x['mended_error']:+.0%} | {x['prefill_s']:.3g} ({x['prefill_is']}) | "
-                   f"{x['decode_s']:.3g} ({x['decode_is']}) | {', '.join(str(number[k]) for k in x['notes'])} |")
+                   f"{x['decode_s']:.3g} ({x['decode_is']}) | {', '.join(str(NUMBER[k]) for k in x['notes'])} |")
     out.append("")
     for k, text in NOTES.items():
-        out.append(f"{number[k]}. {text.format(disk=disk_as_measured() / 1e9)}.")
+        out.append(f"{NUMBER[k]}. {text.format(disk=disk_as_measured() / 1e9)}.")
     for name in ("fitted", "mended"):
-        near = sum(abs(x[name + "_error"]) <= 0.2 for x in rows)
-        out += [""] * (name == "fitted") + [f"Within 20 % of published, `{name}`: {near} of {len(rows)}."]
+        out += ["", f"Within 20 % of published, `{name}`: {within(rows, lambda x: x[name + '_error'])}."]
     return out
+
+
+# ---------------------------------------------------------------- (a) in Penstock's simulator
+
+SUITES = ("flexgen-6.7b", "flexgen-30b", "flexgen-175b", "h2o-6.7b", "h2o-30b")
+FEW, MANY = 64, 256         # rows of a product: at most those of a generation step (52); at least those of a prompt (512)
+
+
+def suite_row(r):
+    """-> the row of configs/bench that has this one's batch shape and the shares that FlexGen realises, its suite's options in it."""
+    for name in SUITES:
+        suite = json.load(open(os.path.join(TOP, "configs/bench", name + ".json")))
+        for x in suite["rows"] if suite["source"].split(",")[0] == r.paper.split(",")[0] else []:
+            o = {**suite["options"], **x["options"]}
+            if (suite["model"], x["prompt_len"], x["gen_len"], 2 * o.get("kv-heavy", 0)) == (f"../models/{r.model}.json", r.prompt, r.gen, r.kept):
+                return {**x, "options": o}
+    sys.exit(f"papers.py: no suite in configs/bench has {r}")
+
+
+def rate(value, unit="B/s"):
+    return {"value": value, "unit": unit, "source": "FlexGen, experimental/cost_model.py"}
+
+
+def curve(points, unit):
+    return {"x": [x for x, _ in points], "y": [y for _, y in points], "unit": unit, "source": "FlexGen, experimental/cost_model.py"}
+
+
+def machine(hw, r, c):
+    """-> the profile `hw` with FlexGen's constants for this row. What it has one rate for and they have two takes as long in all as theirs."""
+    _, h1, _ = shape(r.model)
+    kv, hidden = 4 * h1 * ((r.kept or r.prompt) + 1), 2 * h1 * r.prompt
+    few = [(1, c.gpu_mem), (c.matmul_g / c.gpu_mem, c.matmul_g)] if c.gpu_mem < c.matmul_g else []      # of f16 weights, a flop a byte and row
+    gpu = {**hw["gpu"], "mem": rate(15, "GiB"), "linear": [{"weights": "f16", "k": h1, "over_m": curve([*few, (FEW, c.matmul_g), (MANY, c.matmul_p)], "FLOP/s")}],
+           "prompt": [{"kv": "f16", "d": 128, "over_tokens": curve([(r.prompt, c.attention_p / 2)], "FLOP/s")}],      # they count all pairs, our op those that are seen: half
+           "decode": [{"kv": "f16", "d": 128, "over_entries": curve([(r.prompt, c.attention_g)], "B/s")}]}              # as many flops as bytes
+    host = {**hw["host"], "decode": [{"kv": "f16", "d": 128, "over_entries": curve([(r.prompt, cpu_rate(c, r.slots, h1))], "B/s")}]}
+    links = {"h2d": rate(c.to_gpu), "d2h": rate((kv + hidden) / (kv / c.kv_from_gpu + hidden / c.hidden_from_gpu))}
+    return {**hw, "host": host, "gpu": gpu, "links": links, "disk": {**hw["disk"], "read": rate(c.disk_read), "write": rate(c.kv_write_p)}}
+
+
+def simulate(a, tmp, r, c, first):
+    """-> tokens/s, prefill seconds, decode seconds, the link that limits, and whether all prompts ran before the first decode step, as FlexGen has it. Where they do not
+    fit on the GPU at once, the plan's own number of them in a sweep; `first`: the first decode step stands for all, where it has all sequences."""
+    row = {k: v for k, v in suite_row(r).items() if k != "published"}
+    files = {n: os.path.join(tmp, n + ".json") for n in ("suite", "machine", "out")}
+    json.dump(machine(json.load(open(a.hardware)), r, c), open(files["machine"], "w"))
+    for at_once in (True, False):
+        options = {**row["options"], **({"prefill-tokens": r.slots * r.batches * r.prompt} if at_once else {})}
+        steps = 1 if first and at_once else r.gen - 1
+        x = {**row, "options": options, "schedule": ["barrier", "no-continuous"], "gen_len": steps + 1}
+        json.dump({"model": os.path.join(TOP, f"configs/models/{r.model}.json"), "rows": [x]}, open(files["suite"], "w"))
+        cmd = [a.penstock, "bench", "--suite", files["suite"], "--hardware", files["machine"], "-o", files["out"]]
+        p = subprocess.run(cmd, capture_output=True, text=True)
+        if p.returncode != 4:           # it fits
+            break
+    if p.returncode:
+        sys.exit(f"papers.py: {shlex.join(cmd)}: {p.stderr}")
+    run, = json.load(open(files["out"]))["rows"][0]["runs"]
+    pre, gen = run["prefill_s"], run["decode_s"] / steps * (r.gen - 1)
+    return dict(tokens_per_s=r.slots * r.batches * r.gen / (pre + gen), prefill_s=pre, decode_s=gen, limit=run["limited_by"], at_once=at_once)
+
+
+def simulate_a(a, rows):
+    """Adds to each row of part (a) what the simulator makes of it."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for r, x in zip(ROWS, rows):
+            for name, c, first in (("fitted", Fitted(), False), ("mended", mend(r), r.projected)):
+                got = simulate(a, tmp, r, c, first)
+                x["simulated_" + name] = dict(got, error=got["tokens_per_s"] / r.published - 1)
+            x["simulated_notes"] = x["notes"] + ["hides"] * (r.percent[1] > 0 and not r.disk) + ["sweeps"] * r.disk
+            print(f"# {r.paper}, {r.model}, {r.prompt} + {r.gen}, {r.kept or 'all'} entries, FlexGen's schedule: {got['tokens_per_s']:.3g} tokens/s", file=sys.stderr, flush=True)
+
+
+NUMBER = {k: i + 1 for i, k in enumerate([*NOTES, *SIM_NOTES])}
+
+
+def within(rows, name):
+    """`name`: of a row -> its error."""
+    return f"{sum(abs(name(x)) <= 0.2 for x in rows)} of {len(rows)}"
+
+
+def text_simulated(rows):
+    out = ["", "### FlexGen's schedule, run by Penstock's scheduler in simulation", "",
+           "**Simulated, not run**: the same rows through `penstock bench --hardware` with `--barrier --no-continuous`, batch shapes and realised shares of configs/bench (FlexGen places whole tensors: its 20 % of the weights are 8.3 %). "
+           "So it is Penstock's scheduler on a virtual clock that does what FlexGen's loop does: all prompts of a block, then all steps of it; after each layer and micro-batch everything is waited for, while the next weights, KV and hidden "
+           "states come and the last go. The machine is the T4's profile with FlexGen's constants in place of its rates: 15 GiB of GPU memory, copies to the GPU, products of prompts and of steps, attention on GPU and host, disk. "
+           "Three things that FlexGen has two rates for and the profile one are taken together: copies from the GPU (KV and hidden states, so that a prompt's take as long in all), writes to the disk (the prompts'), reads of weights and of KV from the disk "
+           "(without the 5 % off for weights). `fitted` has its constants and nothing else, `mended` what notes 1 to 3 name: reading weights from the GPU's memory, the first step's KV in all steps, the disk as they measured it.", "",
+           "| paper | model | prompt + new | KV entries | batch | published, tokens/s | fitted | | mended | | prefill, s | decode, s | busiest | notes |",
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for x in rows:
+        f, m = x["simulated_fitted"], x["simulated_mended"]
+        out.append(f"| {x['paper']} | {x['model']} | {x['prompt']} + {x['gen']} | {x['kept'] or 'all'} | {x['gpu_batch_size']} x {x['num_gpu_batches']} | {x['published']:g} | "
+                   f"{f['tokens_per_s']:.3g} | {f['error']:+.0%} | {m['tokens_per_s']:.3g} | {m['error']:+.0%} | {m['prefill_s']:.3g} | {m['decode_s']:.3g} | {m['limit']} | "
+                   f"{', '.join(str(NUMBER[k]) for k in x['simulated_notes'])} |")
+    out += [""] + [f"{NUMBER[k]}. {text}." for k, text in SIM_NOTES.items()]
+    return out + ["", f"Within 20 % of published, `fitted`, simulated: {within(rows, lambda x: x['simulated_fitted']['error'])}.", "",
+                  f"Within 20 % of published, `mended`, simulated: {within(rows, lambda x: x['simulated_mended']['error'])}."]
 
 
 # ---------------------------------------------------------------- (b) Penstock's planner
@@ -269,15 +376,20 @@ def text_b(a, rows):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", default=os.path.join(TOP, "bench/results/papers"), help="OUT.md and OUT.json (bench/results/papers)")
-    ap.add_argument("--penstock", help="the program, for part (b)")
-    ap.add_argument("--hardware", default=os.path.join(TOP, "configs/hardware/t4-gcp.json"), help="the profile for part (b)")
+    ap.add_argument("--penstock", help="the program, for what is simulated")
+    ap.add_argument("--hardware", default=os.path.join(TOP, "configs/hardware/t4-gcp.json"), help="the profile for what is simulated")
     ap.add_argument("--requests", type=int, default=2048, help="of each job of part (b) (2048)")
     a = ap.parse_args()
-    result = {"command": shlex.join(["bench/papers.py", *sys.argv[1:]]), "flexgen": part_a(), "penstock": part_b(a) if a.penstock else []}
+    result = {"command": shlex.join(["bench/papers.py", *sys.argv[1:]]), "flexgen": part_a(), "penstock": []}
+    if a.penstock:
+        simulate_a(a, result["flexgen"])
+        result["penstock"] = part_b(a)
     lines = ["# The papers' tables: published beside predicted", "",
              f"`{result['command']}`, commit {COMMIT}. **Nothing in this file was measured by us.** `published` is quoted from the papers (FlexGen: arXiv:2303.06865; H2O: arXiv:2306.14048), from runs on a T4 with 16 GB, "
              "208 GB of memory and a disk of 1.5 TB; everything else is computed. tokens/s: new tokens over prefill and decode together.", ""]
-    lines += text_a(result["flexgen"]) + (text_b(a, result["penstock"]) if a.penstock else [])
+    lines += text_a(result["flexgen"])
+    if a.penstock:
+        lines += text_simulated(result["flexgen"]) + text_b(a, result["penstock"])
     open(a.out + ".md", "w").write("\n".join(lines) + "\n")
     json.dump(result, open(a.out + ".json", "w"), indent=1)
     print("\n".join(lines))

@@ -66,6 +66,43 @@ def test_papers(t):
     t.eq(len(got["flexgen"]), md.count("| FlexGen, table 2 |") + md.count("| H2O, table 3 |"), "rows")
 
 
+def test_flexgens_machine(t):
+    """Its constants, in a profile's terms."""
+    row, c = papers.Row("", "opt-30b", 100, 32, 64, 2, papers.HOST, 1, 0.1), papers.Fitted(gpu_mem=100e9)
+    hw = json.load(open(os.path.join(TOP, "configs", "hardware", "t4-gcp.json")))
+    m = papers.machine(hw, row, c)
+    t.eq(m["gpu"]["linear"][0]["over_m"]["x"], [1, 43, 64, 256], "rows: until the products limit, of a step, of a prompt")
+    t.eq(m["gpu"]["linear"][0]["over_m"]["y"], [100e9, 4.3e12, 4.3e12, 21.24e12], "flops")
+    t.eq(papers.machine(hw, row, papers.Fitted())["gpu"]["linear"][0]["over_m"]["x"], [64, 256], "no memory rate")
+    t.eq((m["gpu"]["prompt"][0]["over_tokens"]["y"], m["gpu"]["decode"][0]["over_entries"]["y"], m["host"]["decode"][0]["over_entries"]["y"]), ([9.97e12 / 2], [0.079e12], [0.0123e12]), "attention")
+    t.eq([round(m["links"][k]["value"] / papers.GIB, 3) for k in ("h2d", "d2h")], [12.89, round((4 * 21 + 200) / (4 * 21 / 0.97 + 200 / 4.82), 3)], "links")
+    t.eq((m["disk"]["read"]["value"], m["disk"]["write"]["value"], m["gpu"]["mem"]["value"], hw["disk"]["read"]["value"]), (0.473 * papers.GIB, 0.746 * papers.GIB, 15, 2), "disk, memory")
+
+
+def test_flexgens_schedule(t):
+    """Part (a) in simulation: what nothing hides takes as long as FlexGen's equations say; the next layer's weights come beside the first micro-batch."""
+    a = argparse.Namespace(penstock=t.exe, hardware=os.path.join(TOP, "configs", "hardware", "t4-gcp.json"))
+    rows, keys = papers.ROWS, ((papers.FLEXGEN, "opt-30b", 1024, 32), (papers.H2O, "opt-6.7b", 512, 32))
+    papers.ROWS = [r for r in rows if (r.paper, r.model, r.prompt, r.gen) in keys]
+    try:
+        got = papers.part_a()
+        papers.simulate_a(a, got)
+    finally:
+        papers.ROWS = rows
+    host, gpu, h2o = got
+    t.check(all(x["simulated_mended"]["at_once"] for x in got) and host["simulated_notes"] == ["first", "hides"] and gpu["simulated_notes"] == gpu["notes"], f"{got}")
+    for x in (gpu, h2o):
+        for k in ("fitted", "mended"):
+            t.near(x["simulated_" + k]["tokens_per_s"], x[k], 0.05 * x[k], f"{k}, {x['kept']} entries")
+    layers, h1, h2 = papers.shape("opt-30b")
+    weights, c = 8 * h1 ** 2 + 4 * h1 * h2, papers.Fitted()
+    work = 20 * weights / c.matmul_g + 4 * h1 * 20 * 1025 / papers.cpu_rate(c, 20, h1)      # of a micro-batch: products on the GPU, then attention on the host
+    step = max(work, weights / c.to_gpu) + 3 * work
+    t.near(host["simulated_mended"]["decode_s"] / 31 / layers, step, 0.03 * step, "a step of a layer")
+    text = "\n".join(papers.text_simulated(got))
+    t.check("**Simulated, not run**" in text and (text.count("| FlexGen, table 2 |"), text.count("| H2O, table 3 |")) == (1, 2), text)
+
+
 def test_papers_with_penstock(t):
     """Part (b) of one row with few requests: predicted, below its floor."""
     rows, papers.ROWS = papers.ROWS, [r for r in papers.ROWS if r.model == "opt-6.7b" and r.kept == 102]
