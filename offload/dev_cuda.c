@@ -18,8 +18,8 @@ struct gpu_queue {
     struct ps_cuda_stream s;
     void **begin, **end;          /* events around each task of the ring */
     uint64_t waited[PS_Q__COUNT]; /* tasks of the other streams that this one comes after by now */
+    struct ps_dev_cuda_asked asked; /* for the task that is being put into the stream */
     struct ps_dev_cuda_counts counts;
-    uint64_t syncs; /* the reaper's */
     pthread_t reaper;
     bool reaping;
 };
@@ -73,7 +73,7 @@ static int order(struct cuda *g, enum ps_q q, const struct ps_slot *t)
         if (p == (int) q || !g->cpu.on_gpu[p] || n <= s->waited[p]) continue;
         int r = g->api->event_wait(&s->s, g->queue[p].end[(n - 1) % g->cpu.cfg.queue_len]);
         if (r < 0) return r;
-        s->counts.waits++;
+        s->asked.waits++;
         s->waited[p] = n;
     }
     return 0;
@@ -88,20 +88,32 @@ static int work(struct cuda *g, enum ps_q q, const struct ps_task *t)
                                      .stream = &s->s };
         return all.end ? t->kern->run(t->args, &all) : 0;
     }
-    return ps_cuda_move(g->api, g->pinned, &s->s, t, &s->counts.copies);
+    return ps_cuda_move(g->api, g->pinned, &s->s, t, &s->asked.copies);
+}
+
+static void add_asked(struct ps_dev_cuda_asked *a, const struct ps_dev_cuda_asked *b)
+{
+    a->launches += b->launches;
+    a->calls += b->calls;
+    a->copies += b->copies;
+    a->events += b->events;
+    a->waits += b->waits;
 }
 
 static int issue(struct cuda *g, enum ps_q q, const struct ps_slot *t, uint64_t k)
 {
     struct gpu_queue *s = &g->queue[q];
     const uint64_t i = k % g->cpu.cfg.queue_len;
+    const uint64_t launches = s->s.launches, calls = s->s.calls;
+    s->asked = (struct ps_dev_cuda_asked) { .events = 2 };
     int r = order(g, q, t);
     if (!r) r = g->api->event_put(&s->s, s->begin[i]);
-    const uint64_t before = s->s.launches + s->s.calls;
     if (!r) r = work(g, q, &t->task);
-    if (t->task.counted) s->counts.counted += s->s.launches + s->s.calls - before;
     if (!r) r = g->api->event_put(&s->s, s->end[i]);
-    s->counts.events += 2;
+    s->asked.launches = s->s.launches - launches;
+    s->asked.calls = s->s.calls - calls;
+    add_asked(&s->counts.all, &s->asked);
+    if (t->task.counted) add_asked(&s->counts.counted, &s->asked);
     return r;
 }
 
@@ -187,7 +199,7 @@ static void reap(struct cuda *g, struct ps_lane *l, uint64_t n)
     const struct ps_slot *last = ps_cpu_slot(c, l->q, n - 1);
     bool broken = atomic_load(&c->err);
     int r = broken ? 0 : g->api->event_sync(g->queue[l->q].end[(n - 1) % c->cfg.queue_len]);
-    g->queue[l->q].syncs++;
+    g->queue[l->q].counts.syncs++; /* nobody else's */
     if (r < 0) failed(g, l->q, &last->task, r, g->api->error());
     for (int op = 0; l->q == PS_Q_COMPUTE && !r && op < PS_OP__COUNT; op++) {
         int e = __atomic_load_n(&g->found[op], __ATOMIC_RELAXED);
@@ -359,13 +371,9 @@ void ps_dev_cuda_counts(struct ps_dev *d, struct ps_dev_cuda_counts *ret)
     const struct cuda *g = (const struct cuda *) d;
     *ret = (struct ps_dev_cuda_counts) { 0 };
     for (int q = 0; q < PS_Q__COUNT; q++) {
-        const struct gpu_queue *s = &g->queue[q];
-        ret->launches += s->s.launches;
-        ret->calls += s->s.calls;
-        ret->counted += s->counts.counted;
-        ret->copies += s->counts.copies;
-        ret->events += s->counts.events;
-        ret->waits += s->counts.waits;
-        ret->syncs += s->syncs;
+        const struct ps_dev_cuda_counts *n = &g->queue[q].counts;
+        add_asked(&ret->all, &n->all);
+        add_asked(&ret->counted, &n->counted);
+        ret->syncs += n->syncs;
     }
 }

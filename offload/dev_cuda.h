@@ -23,12 +23,15 @@ int ps_dev_cuda_open(const struct ps_dev_cfg *cfg, const struct ps_dev_cuda_cfg 
                      struct ps_dev **ret, struct ps_detail *dt) ps_must_check;
 void *ps_dev_cuda_mem(const struct ps_dev *d); /* mem_bytes, 256-byte aligned */
 
-/* What was asked of CUDA since open. */
-struct ps_dev_cuda_counts {
+/* What was asked of CUDA. */
+struct ps_dev_cuda_asked {
     uint64_t launches, calls;       /* of kernels, of products by cuBLASLt */
-    uint64_t counted;               /* of both, those for tasks that are `counted` */
     uint64_t copies, events, waits; /* event records; waits of one stream for another */
-    uint64_t syncs;                 /* times that a host thread waited for an event */
+};
+/* Since open. */
+struct ps_dev_cuda_counts {
+    struct ps_dev_cuda_asked all, counted; /* for tasks that are `counted` */
+    uint64_t syncs;                        /* times that a host thread waited for an event */
 };
 void ps_dev_cuda_counts(struct ps_dev *d, struct ps_dev_cuda_counts *ret); /* after a drain */
 #endif

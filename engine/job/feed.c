@@ -126,14 +126,22 @@ static void cost_sums(const struct ps_feed *f, const struct ps_run_stats *st, do
     ret[PS_SUM_FLOPS] = st->dev.flops[PS_Q_COMPUTE];
     ret[PS_SUM_DRAM_BYTES] = bytes[PS_Q_HOST] + (f->gpu ? 0 : bytes[PS_Q_COMPUTE]);
     ret[PS_SUM_HBM_BYTES] = f->gpu ? bytes[PS_Q_COMPUTE] : 0;
-    ret[PS_SUM_LAUNCHES] = (double) st->gpu.launches;
-    ret[PS_SUM_CALLS] = (double) st->gpu.calls;
-    ret[PS_SUM_COPIES] = (double) st->gpu.copies;
-    ret[PS_SUM_EVENTS] = (double) st->gpu.events;
-    ret[PS_SUM_STREAM_WAITS] = (double) st->gpu.waits;
+}
+
+static void gpu_sums(const struct ps_run_stats *st, double *ret)
+{
+    const struct ps_dev_cuda_asked *all = &st->gpu.all, *decode = &st->gpu.counted;
+    ret[PS_SUM_LAUNCHES] = (double) all->launches;
+    ret[PS_SUM_CALLS] = (double) all->calls;
+    ret[PS_SUM_COPIES] = (double) all->copies;
+    ret[PS_SUM_EVENTS] = (double) all->events;
+    ret[PS_SUM_STREAM_WAITS] = (double) all->waits;
     ret[PS_SUM_HOST_SYNCS] = (double) st->gpu.syncs;
     ret[PS_SUM_DECODE_PASSES] = (double) st->decode_passes;
-    ret[PS_SUM_DECODE_LAUNCHES] = (double) st->decode_launches;
+    ret[PS_SUM_DECODE_LAUNCHES] = (double) (decode->launches + decode->calls);
+    ret[PS_SUM_DECODE_COPIES] = (double) decode->copies;
+    ret[PS_SUM_DECODE_EVENTS] = (double) decode->events;
+    ret[PS_SUM_DECODE_WAITS] = (double) decode->waits;
 }
 
 void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double ret[PS_SUM__COUNT])
@@ -150,6 +158,7 @@ void ps_feed_sums(const struct ps_feed *f, const struct ps_run_stats *st, double
     ret[PS_SUM_WAIT_KV_S] = (double) st->dev.stall_ns[PS_KIND_KV] * 1e-9;
     ret[PS_SUM_COMPUTE_S] = (double) st->dev.busy_ns[PS_Q_COMPUTE] * 1e-9;
     cost_sums(f, st, ret);
+    gpu_sums(st, ret);
     for (int q = 0; q < PS_Q__COUNT; q++) {
         ret[PS_SUM_Q_BYTES + q] = ps_dev_moved(&st->dev, (enum ps_q) q);
         ret[PS_SUM_Q_S + q] = (double) st->dev.busy_ns[q] * 1e-9;

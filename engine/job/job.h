@@ -84,7 +84,10 @@ enum ps_sum {
     PS_SUM_STREAM_WAITS,
     PS_SUM_HOST_SYNCS,
     PS_SUM_DECODE_PASSES,
-    PS_SUM_DECODE_LAUNCHES,
+    PS_SUM_DECODE_LAUNCHES, /* for those: launches and calls */
+    PS_SUM_DECODE_COPIES,
+    PS_SUM_DECODE_EVENTS,
+    PS_SUM_DECODE_WAITS,
     PS_SUM_Q_BYTES,                               /* and the other queues */
     PS_SUM_Q_S = PS_SUM_Q_BYTES + PS_Q__COUNT,    /* busy seconds of each */
     PS_SUM_LOAD_BYTES = PS_SUM_Q_S + PS_Q__COUNT, /* of each one's bytes, by loading */

@@ -91,8 +91,11 @@ static void put_gpu(struct ps_jobj *top, const struct ps_report *r)
     ps_jobj_num(&b, "events", s[PS_SUM_EVENTS]);
     ps_jobj_num(&b, "stream_waits", s[PS_SUM_STREAM_WAITS]);
     ps_jobj_num(&b, "host_syncs", s[PS_SUM_HOST_SYNCS]);
-    ps_jobj_num(&b, "launches_per_decode_pass",
-                ps_ratio(s[PS_SUM_DECODE_LAUNCHES], s[PS_SUM_DECODE_PASSES]));
+    const double passes = s[PS_SUM_DECODE_PASSES];
+    ps_jobj_num(&b, "launches_per_decode_pass", ps_ratio(s[PS_SUM_DECODE_LAUNCHES], passes));
+    ps_jobj_num(&b, "copies_per_decode_pass", ps_ratio(s[PS_SUM_DECODE_COPIES], passes));
+    ps_jobj_num(&b, "events_per_decode_pass", ps_ratio(s[PS_SUM_DECODE_EVENTS], passes));
+    ps_jobj_num(&b, "stream_waits_per_decode_pass", ps_ratio(s[PS_SUM_DECODE_WAITS], passes));
     ps_jobj_close(&b);
 }
 

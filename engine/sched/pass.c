@@ -206,10 +206,8 @@ static int step_embed(struct ps_sched *s, const struct ps_step *t, const struct 
 static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from, unsigned to,
                  struct ps_pass *p, uint32_t group)
 {
-    const struct ps_mb *b = &s->mb[p->mb];
     int r = 0;
     s->dev->tag = group << 16 | p->mb;
-    s->dev->counted = list == &s->layer && b->n_decode == b->n_rows;
     for (unsigned i = from; i < to && !r; i++) {
         const struct ps_step *t = &list->s[i];
         if (t->out == p->copied || t->out == PS_A_H) p->copied = PS_A_NONE;
@@ -221,7 +219,6 @@ static int steps(struct ps_sched *s, const struct ps_steps *list, unsigned from,
         case PS_STEP_ATTENTION: r = ps_attention(s, p); break;
         }
     }
-    s->dev->counted = false;
     return r;
 }
 
@@ -253,11 +250,14 @@ static unsigned first_half(const struct ps_sched *s)
 int ps_pass_finish(struct ps_sched *s)
 {
     struct ps_pass p = s->waiting;
+    const bool counted = s->dev->counted;
     if (!s->waits) return 0;
     s->waits = false;
+    s->dev->counted = ps_mb_decodes(&s->mb[p.mb]);
     p.copied = PS_A_NONE; /* H has been another pass's since */
     int r = steps(s, &s->layer, first_half(s), s->layer.n, &p, p.layer + 1);
     if (!r && p.last) r = ps_hidden_release(s, &p);
+    s->dev->counted = counted;
     if (p.ends) ps_weights_end(s, p.layer + 1);
     return r;
 }
@@ -312,7 +312,7 @@ static int ahead(struct ps_sched *s, uint32_t layer, uint32_t k)
     return r < 0 ? r : ps_kv_ahead(s, layer + (k2 == 0), k2);
 }
 
-int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
+static int pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
 {
     struct ps_mb *b = &s->mb[k];
     struct ps_pass p = { .layer = layer, .mb = k };
@@ -320,7 +320,6 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
         ps_kv_skip(s, layer, k);
         return ps_weights_spread(s, k, s->plan->micro_batches);
     }
-    s->stats.decode_passes += b->n_decode == b->n_rows;
     int r = s->waits && s->waiting.mb == k ? ps_pass_finish(s) : 0;
     if (!r) r = ps_hidden_acquire(s, k, false, &p);
     if (!r) r = ps_kv_acquire(s, layer, k, &p);
@@ -338,4 +337,16 @@ int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
     else if (!r)
         r = ps_hidden_release(s, &p);
     return r < 0 ? r : hidden_ahead(s, k);
+}
+
+/* What is read ahead during a pass counts as its own. */
+int ps_pass_layer(struct ps_sched *s, uint32_t layer, uint32_t k)
+{
+    const bool decode = ps_mb_decodes(&s->mb[k]);
+    s->stats.decode_passes += decode;
+    s->dev->counted = decode;
+    int r = ps_weights_begin(s, layer + 1);
+    if (!r) r = pass_layer(s, layer, k);
+    s->dev->counted = false;
+    return r;
 }

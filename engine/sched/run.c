@@ -113,8 +113,7 @@ static int layers(struct ps_sched *s)
     const uint32_t mbs = s->plan->micro_batches;
     for (uint32_t j = 0; j < s->shape->layers; j++) {
         for (uint32_t k = 0; k < mbs; k++) {
-            int r = ps_weights_begin(s, j + 1);
-            if (!r) r = ps_pass_layer(s, j, k);
+            int r = ps_pass_layer(s, j, k);
             if (r < 0) return r;
         }
         ps_pass_layer_end(s, j);
@@ -219,10 +218,7 @@ int ps_run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct ps_r
     if (r >= 0) loaded(&x->s, cfg->sim ? clock_s(&x->s) : (double) (ps_now_ns() - t0) * 1e-9);
     if (r >= 0) r = run_sweeps(&x->s);
     r = explain(&x->s, r);
-    if (r >= 0 && x->pinned) {
-        ps_dev_cuda_counts(x->s.dev, &x->s.stats.gpu);
-        x->s.stats.decode_launches = x->s.stats.gpu.counted;
-    }
+    if (r >= 0 && x->pinned) ps_dev_cuda_counts(x->s.dev, &x->s.stats.gpu);
     if (x->s.dev) get_stats(&x->s);
     *ret = x->s.stats;
     ps_close_run(x);

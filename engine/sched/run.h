@@ -38,9 +38,8 @@ struct ps_run_stats {
     struct ps_dev_stats dev;
     /* Of a plan for a GPU: */
     struct ps_dev_cuda_counts gpu;
-    /* (layer, micro-batch)s with decode rows alone, and what was launched and called for them. */
-    uint64_t decode_passes, decode_launches;
-    uint64_t pinned_bytes; /* of host memory; after -PS_EPIN: how much could be */
+    uint64_t decode_passes; /* (layer, micro-batch)s with decode rows alone: gpu.counted's */
+    uint64_t pinned_bytes;  /* of host memory; after -PS_EPIN: how much could be */
     uint64_t load_bytes
         [PS_Q__COUNT]; /* of dev.bytes: before the first sweep, weights to where they stay */
     /* Of each tier, by whoever took it: the arenas, what the device takes of a GPU beside them, the offload file. On sim that one is not made. */

@@ -52,6 +52,11 @@ struct ps_mb {
     bool has_outs; /* a head was submitted whose tokens nobody has taken yet */
     struct ps_buf hidden, ids, gather_ids, outs;
 };
+/* Its rows of this sweep are decode rows alone; what CUDA is asked for during its passes is counted apart. */
+static inline bool ps_mb_decodes(const struct ps_mb *b)
+{
+    return b->n_rows && b->n_decode == b->n_rows;
+}
 
 struct ps_weights {
     struct ps_buf *resident; /* [n_chunks], used for those that stay on the host or the GPU */

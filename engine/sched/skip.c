@@ -231,7 +231,7 @@ void ps_skip_sweep(struct ps_sched *s)
     s->kv_next.set = false;
     for (uint32_t k = 0; k < s->plan->micro_batches; k++) {
         const struct ps_mb *b = &s->mb[k];
-        if (b->n_rows && b->n_decode == b->n_rows) s->stats.decode_passes += s->shape->layers;
+        if (ps_mb_decodes(b)) s->stats.decode_passes += s->shape->layers;
         s->mb[k].has_outs = b->n_rows > 0;
         ps_slots_advance(s, k);
     }

@@ -135,6 +135,26 @@ def test_waits_for_tokens_alone(t, options):
             t.eq(more, 4 * batches, f"waits of 4 sweeps more, {layers} layers, {batches} micro-batches")
 
 
+# Hidden states come up and go down: the copy up waits for the one down that made them and for the GPU to be done with their place there, the GPU for that
+# copy, the copy down for the GPU and for the copy up of what it overwrites. Attention on the host has no launch; q, k and v go down, its result comes up.
+PER_PASS = {
+    "all on the GPU": (ON_GPU, dict(launches=9, copies=0, events=18, stream_waits=0)),
+    "hidden on the host": (["--percent", 100, 0, 100, 0, 0, 100], dict(launches=9, copies=2, events=22, stream_waits=5)),
+    "attention on the host": (["--percent", 100, 0, 0, 100, 100, 0, "--attention", "host", "--kv-policy", "h2o", "--kv-heavy", 3, "--kv-recent", 3],
+                              dict(launches=8, copies=4, events=24)),
+}
+
+
+@cases(**PER_PASS)
+def test_asked_of_a_layer(t, case):
+    """Each decode pass asks the same of CUDA, so that the report's figures can be told beforehand. A launch or copy has two events."""
+    options, want = case
+    g = report(t, t.model("pre-f16"), alike(4, 9, 5), [*options, "--gpu-batch-size", 4, "--num-gpu-batches", 1])["gpu"]
+    t.eq({k: g[f"{k}_per_decode_pass"] for k in want}, want, "of a layer and micro-batch")
+    for k in ("copies", "events", "stream_waits"):
+        t.check(g[f"{k}_per_decode_pass"] * LAYERS * 4 <= g[k], f"{k}: {g}")
+
+
 FAR = ["--percent", 100, 0, 0, 100, 100, 0, "--attention", "host"]
 
 

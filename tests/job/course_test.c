@@ -607,6 +607,9 @@ static void less_is_pinned(void **state)
     assert_int_equal(number(j, "gpu", "launches"), 90);
     assert_int_equal(number(j, "gpu", "library_calls"), 10);
     assert_int_equal(number(j, "gpu", "launches_per_decode_pass"), 9);
+    assert_true(number(j, "gpu", "copies_per_decode_pass") == 0.5);
+    assert_true(number(j, "gpu", "events_per_decode_pass") == 19);
+    assert_true(number(j, "gpu", "stream_waits_per_decode_pass") == 2.5);
     assert_int_equal(number(json_object_get(j, "plan"), "attention", "host_slabs"), 3);
     assert_int_equal(number(json_object_get(j, "memory"), "peak", "gpu"), 1000);
     assert_int_equal(number(json_object_get(j, "memory"), "taken", "host"), 2000);

@@ -157,9 +157,13 @@ static int run(const struct ps_run_cfg *cfg, const struct ps_run_io *io, struct 
     }
     st = (struct ps_run_stats) {
         .pinned_bytes = ret->pinned_bytes,
-        .gpu = { .launches = 90, .calls = 10, .copies = 7 },
+        .gpu = { .all = { .launches = 90, .calls = 10, .copies = 7 },
+                 .counted = { .launches = 64,
+                              .calls = 8,
+                              .copies = 4,
+                              .events = 152,
+                              .waits = 20 } },
         .decode_passes = 8,
-        .decode_launches = 72,
         .taken_bytes = { [PS_TIER_GPU] = cfg->plan->gpu_bytes, [PS_TIER_HOST] = 2000 }
     };
     for (;;) {

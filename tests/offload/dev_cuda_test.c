@@ -53,7 +53,7 @@ static void only_the_end_waits_for_all(void **state)
     assert_int_equal(cudaemu_device_syncs(), before);
     struct ps_dev_cuda_counts n;
     ps_dev_cuda_counts(g->dev, &n);
-    assert_true(n.launches > 0 && n.copies > 0 && n.waits > 0);
+    assert_true(n.all.launches > 0 && n.all.copies > 0 && n.all.waits > 0);
     struct ps_dev_stats st;
     ps_dev_stats_get(g->dev, &st);
     for (int q = 0; q < PS_Q__COUNT; q++) assert_true(st.tasks[q] > 0 && st.busy_ns[q] > 0);
