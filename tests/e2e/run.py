@@ -6,7 +6,8 @@
 
 --smoke and --threads-smoke choose the few that are run under sanitizers; --slow-by stretches every time limit. PS_E2E_KILLS is
 the number of SIGKILLs of the crash test (10), PS_E2E_SEEDS that of random models (40), PS_E2E_SEED the first of their seeds (1). With
-PS_E2E_CALLS=all each call of CUDA and cuBLAS fails once (of making and giving back events some), not three of each function.
+PS_E2E_CALLS=all each call of CUDA and cuBLAS fails once (of making and giving back events some), not three of each function; with
+PS_E2E_GOLDEN=all every case of the golden files is run on the emulated GPU, in all placements, not the first of each policy.
 The last line is `N passed, N failed, N skipped`.
 """
 import argparse, os, shutil, sys, tempfile, threading

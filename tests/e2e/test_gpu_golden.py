@@ -17,17 +17,19 @@ PLACEMENTS = {
 EXACT, ROUNDED = "0.0001", "0.03"
 MANY_BF16 = "0.06"      # beyond 256 rows: to bf16, 2^-8
 ALL = ("full", "local", "sink", "h2o")
+EVERY = os.environ.get("PS_E2E_GOLDEN") == "all"        # all cases, in all placements
 
 
 def part(folder, most_prompts, policies, kv_type, shortest):
-    """Of golden.json in this folder, the first case of each policy and its like for other prompts; the last (or shortest) prompts alone, if there are many."""
+    """Of golden.json in this folder, the first case of each policy and its like for other prompts (or every case); the last (or shortest) prompts alone, if there
+    are more than most_prompts (0: all)."""
     path = os.path.join(folder, "golden.json")
     with open(path) as f:
         g = json.load(f)
     first, chosen = {}, []
     for c in g["cases"]:
         kind = [c.get(k) for k in ("sinks", "heavy", "recent", "positions", "new")]
-        if c["policy"] in policies and c["kv_dtype"] == kv_type and first.setdefault(c["policy"], kind) == kind:
+        if c["policy"] in policies and c["kv_dtype"] == kv_type and (not most_prompts or first.setdefault(c["policy"], kind) == kind):
             chosen.append(c)
     prompts = sorted({c["prompt"] for c in chosen}, key=lambda i: -len(g["prompts"][i]) if shortest else i)[-most_prompts:]
     g["cases"] = [{**c, "prompt": prompts.index(c["prompt"])} for c in chosen if c["prompt"] in prompts]
@@ -38,6 +40,9 @@ def part(folder, most_prompts, policies, kv_type, shortest):
 
 def compare(t, make, placement, exact=ALL, rounded=ALL, most_prompts=2, copies=1, tolerance=ROUNDED):
     """make() -> a model's folder with its golden.json; exact, rounded: policies with KV in f32 and in f16; copies of the prompts in one micro-batch."""
+    if EVERY and most_prompts > 1:
+        exact = rounded = ALL
+        most_prompts = 0
     for kv_type, policies, tol in (("f32", exact, EXACT), ("f16", rounded, tolerance)):
         if not policies:
             continue
@@ -48,14 +53,20 @@ def compare(t, make, placement, exact=ALL, rounded=ALL, most_prompts=2, copies=1
         shutil.rmtree(folder)
 
 
-@cases(gpu=("gpu", ALL, ALL), host=("host", ALL, ("h2o",)), disk=("disk", ALL, ("full", "h2o")), mixed=("mixed", ALL, ("h2o",)))
+def everywhere(t, make):
+    for placement in PLACEMENTS if EVERY else ("mixed",):
+        compare(t, make, placement, ("h2o",), ALL)
+
+
+@cases(gpu=("gpu", ALL, ALL), host=("host", ALL, ("h2o",)), disk=("disk", ALL, ("full", "h2o")), mixed=("mixed", ALL, ("h2o",)),
+       **({"far": ("far", ALL, ALL)} if EVERY else {}))
 def test_placements(t, value):
     compare(t, lambda: own(t, "pre-f16"), *value)
 
 
 @cases(**{n: n for n in ("post-bf16", "pre-f32", "shards-bf16", "d80-f16")})
 def test_own_models(t, name):
-    compare(t, lambda: own(t, name), "mixed", ("h2o",), ALL)
+    everywhere(t, lambda: own(t, name))
 
 
 @cases(**{"pre-f16, gpu": ("pre-f16", "gpu", ROUNDED), "post-bf16, far": ("post-bf16", "far", MANY_BF16)})
@@ -76,4 +87,4 @@ def test_shared_models(t, name):
     folder = os.path.join(SHARED, "models", name)
     if not os.path.exists(os.path.join(folder, "golden.json")):
         t.skip(f"no {name} beside this checkout")
-    compare(t, lambda: shutil.copytree(folder, t.path(name)), "mixed", ("h2o",), ALL)
+    everywhere(t, lambda: shutil.copytree(folder, t.path(name)))
