@@ -283,7 +283,7 @@ def within(rows, name):
 def text_simulated(rows):
     out = ["", "### FlexGen's schedule, run by Penstock's scheduler in simulation", "",
            "**Simulated, not run**: the same rows through `penstock bench --hardware` with `--barrier --no-continuous`, batch shapes and realised shares of configs/bench (FlexGen places whole tensors: its 20 % of the weights are 8.3 %). "
-           "So it is Penstock's scheduler on a virtual clock that does what FlexGen's loop does: all prompts of a block, then all steps of it; after each layer and micro-batch everything is waited for, while the next weights, KV and hidden "
+           "So it is Penstock's scheduler on a virtual clock that does what FlexGen's loop does: all prompts of a block (in several sweeps where they do not fit on the GPU at once: `at_once` in papers.json), then all steps of it; after each layer and micro-batch everything is waited for, while the next weights, KV and hidden "
            "states come and the last go. The machine is the T4's profile with FlexGen's constants in place of its rates: 15 GiB of GPU memory, copies to the GPU, products of prompts and of steps, attention on GPU and host, disk. "
            "Three things that FlexGen has two rates for and the profile one are taken together: copies from the GPU (KV and hidden states, so that a prompt's take as long in all), writes to the disk (the prompts'), reads of weights and of KV from the disk "
            "(without the 5 % off for weights). `fitted` has its constants and nothing else, `mended` what notes 1 to 3 name: reading weights from the GPU's memory, the first step's KV in all steps, the disk as they measured it.", "",
