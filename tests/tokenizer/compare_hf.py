@@ -3,12 +3,14 @@
 """Compares `penstock tokenize` with Hugging Face's tokenizers, for people who have them (pip install transformers).
 
   compare_hf.py compare PENSTOCK MODEL FILE...   whole files, there and back; exit 77 (skipped) without transformers or data
+  compare_hf.py opt PENSTOCK MODEL VOCAB MERGES FILE...   the same with another vocabulary and MODEL's other files
   compare_hf.py golden MODEL OUT.json            writes the expected ids that tokenizer_test.c reads
   compare_hf.py classes OUT.txt                  writes which code points are letters, numbers, space to tokenizers' regex
 """
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,6 +54,17 @@ def compare(exe, model, files):
         print(f"{f}: {len(want)} ids, {'equal' if same else f'DIFFERENT at {at}'}, {'back' if back else 'NOT BACK'}")
         bad += not (same and back)
     return 1 if bad else 0
+
+
+def compare_opt(exe, model, vocab, merges, files):
+    if not (os.path.isfile(vocab) and os.path.isfile(merges)):
+        print("skipped: no such vocabulary")
+        return SKIP
+    with tempfile.TemporaryDirectory() as folder:
+        for source, name in [(vocab, "vocab.json"), (merges, "merges.txt")] + [
+                (os.path.join(model, n), n) for n in ("config.json", "tokenizer_config.json", "special_tokens_map.json")]:
+            shutil.copyfile(source, os.path.join(folder, name))
+        return compare(exe, folder, files)
 
 
 def texts():
@@ -102,6 +115,8 @@ def main():
     cmd, args = sys.argv[1:2], sys.argv[2:]
     if cmd == ["compare"] and len(args) > 2:
         return compare(args[0], args[1], args[2:])
+    if cmd == ["opt"] and len(args) > 4:
+        return compare_opt(*args[:4], args[4:])
     if cmd == ["golden"] and len(args) == 2:
         return golden(*args)
     if cmd == ["classes"] and len(args) == 1:
