@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Byte-pair merges within one word: always the rule of the lowest rank, of equal ones the leftmost. A short word looks for it
- * by going over its pairs; a long one (a megabyte of one letter is one word) keeps the pairs in a heap over a linked list, so
- * that n bytes cost n log n. */
+ * by going over its pairs; a long one (a megabyte of one letter is one word) keeps its tokens in a linked list and their pairs in lists by
+ * rank (bpe_rounds.c), or, where rules are in no order of training, in a heap, so that n bytes cost n log n. */
 #include "engine/base/ps_mem.h"
 #include "engine/tokenizer/tok_impl.h"
 #include <string.h>
@@ -52,7 +52,7 @@ static void sift_down(struct tok_bpe *b, size_t i)
 
 static void push(struct tok_bpe *b, const struct ps_tok *t, uint32_t at)
 {
-    const struct tok_merge *m = tok_merge_find(t, b->id[at], b->id[b->next[at]]);
+    const struct tok_merge *m = tok_merge_find(t, b->node[at].id, b->node[b->node[at].next].id);
     if (!m) return;
     uint64_t v = (uint64_t) m->rank << 32 | at;
     size_t i = b->n_heap++;
@@ -66,50 +66,57 @@ static void push(struct tok_bpe *b, const struct ps_tok *t, uint32_t at)
 static int reserve(struct tok_bpe *b, size_t n)
 {
     if (n <= b->cap) return 0;
+    if (n < b->cap + b->cap / 2) n = b->cap + b->cap / 2;
+    if (n < 1024) n = 1024;
     tok_bpe_done(b);
-    b->id = ps_calloc(n, sizeof(*b->id));
-    b->prev = ps_calloc(n, sizeof(*b->prev));
-    b->next = ps_calloc(n, sizeof(*b->next));
-    /* n - 1 pairs at first; a merge takes one out and puts at most two in. */
-    b->heap = ps_calloc(2 * n, sizeof(*b->heap));
-    if (!b->id || !b->prev || !b->next || !b->heap) {
-        tok_bpe_done(b);
-        return -ENOMEM;
-    }
+    b->node = ps_calloc(n, sizeof *b->node);
+    if (!b->node) return -ENOMEM;
     b->cap = n;
     return 0;
 }
 
-static size_t merge_long(struct tok_bpe *b, const struct ps_tok *t, int32_t *id, size_t n)
+static int merge_by_heap(struct tok_bpe *b, const struct ps_tok *t, size_t n)
 {
-    memcpy(b->id, id, n * sizeof(*id));
+    /* n - 1 pairs at first; a merge takes one out and puts at most two in. */
+    if (!b->heap) b->heap = ps_calloc(2 * b->cap, sizeof *b->heap);
+    if (!b->heap) return -ENOMEM;
     b->n_heap = 0;
-    for (size_t i = 0; i < n; i++) {
-        b->prev[i] = i ? (uint32_t) i - 1 : END;
-        b->next[i] = i + 1 < n ? (uint32_t) i + 1 : END;
-        const struct tok_merge *m = i + 1 < n ? tok_merge_find(t, id[i], id[i + 1]) : NULL;
-        if (m) b->heap[b->n_heap++] = (uint64_t) m->rank << 32 | i;
-    }
-    for (size_t i = b->n_heap / 2; i-- > 0;) sift_down(b, i);
+    for (size_t i = 0; i + 1 < n; i++) push(b, t, (uint32_t) i);
     while (b->n_heap) {
         uint64_t top = b->heap[0];
         b->heap[0] = b->heap[--b->n_heap];
         if (b->n_heap) sift_down(b, 0);
-        uint32_t at = (uint32_t) top, right = b->id[at] < 0 ? END : b->next[at];
-        if (right == END) continue;
-        const struct tok_merge *m = tok_merge_find(t, b->id[at], b->id[right]);
+        uint32_t at = (uint32_t) top;
+        struct tok_node *x = &b->node[at];
+        if (x->id < 0 || x->next == END) continue;
+        struct tok_node *right = &b->node[x->next];
+        const struct tok_merge *m = tok_merge_find(t, x->id, right->id);
         if (!m || m->rank != top >> 32) continue; /* one of the two has changed since */
-        b->id[at] = m->id;
-        b->id[right] = -1;
-        b->next[at] = b->next[right];
-        if (b->next[at] != END) b->prev[b->next[at]] = at;
-        if (b->prev[at] != END) push(b, t, b->prev[at]);
-        if (b->next[at] != END) push(b, t, at);
+        x->id = m->id;
+        right->id = -1;
+        x->next = right->next;
+        if (x->next != END) b->node[x->next].prev = at;
+        if (x->prev != END) push(b, t, x->prev);
+        if (x->next != END) push(b, t, at);
     }
-    size_t k = 0;
-    for (uint32_t i = 0; i != END; i = b->next[i]) id[k++] = b->id[i];
+    return 0;
+}
+
+static int merge_long(struct tok_bpe *b, const struct ps_tok *t, int32_t *id, size_t n,
+                      size_t *ret_n)
+{
+    int r = reserve(b, n);
+    if (r < 0) return r;
+    for (size_t i = 0; i < n; i++)
+        b->node[i] = (struct tok_node) { id[i], i ? (uint32_t) i - 1 : END,
+                                         i + 1 < n ? (uint32_t) i + 1 : END };
     b->work += n;
-    return k;
+    r = t->in_order ? tok_rounds_merge(b, t, n) : merge_by_heap(b, t, n);
+    if (r < 0) return r;
+    size_t k = 0;
+    for (uint32_t i = 0; i != END; i = b->node[i].next) id[k++] = b->node[i].id;
+    *ret_n = k;
+    return 0;
 }
 
 int tok_bpe_merge(struct tok_bpe *b, const struct ps_tok *t, int32_t *id, size_t n, size_t *ret_n)
@@ -118,20 +125,16 @@ int tok_bpe_merge(struct tok_bpe *b, const struct ps_tok *t, int32_t *id, size_t
         *ret_n = merge_short(b, t, id, n);
         return 0;
     }
-    int r = reserve(b, n);
-    if (r < 0) return r;
-    *ret_n = merge_long(b, t, id, n);
-    return 0;
+    return merge_long(b, t, id, n, ret_n);
 }
 
 void tok_bpe_done(struct tok_bpe *b)
 {
-    free(b->id);
-    free(b->prev);
-    free(b->next);
+    free(b->node);
     free(b->heap);
-    b->id = NULL;
-    b->prev = b->next = NULL;
+    tok_rounds_close(b->rounds);
+    b->node = NULL;
     b->heap = NULL;
+    b->rounds = NULL;
     b->cap = 0;
 }

@@ -70,6 +70,7 @@ struct ps_tok {
     int32_t unk, bos;
     int32_t prefix[TOK_MAX_AFFIX], suffix[TOK_MAX_AFFIX];
     uint32_t n_prefix, n_suffix;
+    bool in_order; /* whatever a rule joins is made by rules of lower rank */
     bool add_prefix_space, use_regex, ignore_merges, fuse_unk;
     struct tok_pretok *pretok;
 };
@@ -108,6 +109,8 @@ int tok_merges_add(struct ps_tok *t, const char *a, size_t a_len, const char *b,
                    uint32_t rank, const char *where, struct ps_detail *dt) ps_must_check;
 int tok_merges_text(struct ps_tok *t, const char *data, size_t len, const char *where,
                     struct ps_detail *dt) ps_must_check;
+/* When all are in: finds in_order. */
+int tok_merges_look(struct ps_tok *t) ps_must_check;
 static inline const struct tok_merge *tok_merge_find(const struct ps_tok *t, int32_t a, int32_t b)
 {
     uint64_t pair = (uint64_t) (uint32_t) a << 32 | (uint32_t) b;
@@ -163,19 +166,26 @@ void tok_words_close(struct tok_words *w); /* takes NULL */
 /* The end of the word that starts at `at` (< len); < 0 is an error. Valid UTF-8 only. */
 int64_t tok_words_next(struct tok_words *w, const char *s, size_t len, size_t at);
 
-/* ---- bpe.c: scratch for one word */
+/* ---- bpe.c, bpe_rounds.c: scratch for one word */
+struct tok_node { /* a byte of the word, or the token that begins there */
+    int32_t id;   /* -1: it is part of the token before */
+    uint32_t prev, next;
+};
 struct tok_bpe {
-    int32_t *id;
-    uint32_t *prev, *next;
+    struct tok_node *node;
     uint64_t *heap; /* rank << 32 | position */
     size_t cap, n_heap;
-    uint64_t work; /* steps taken, for the tests of growth */
+    struct tok_rounds *rounds; /* bpe_rounds.c */
+    uint64_t work;             /* steps taken, for the tests of growth */
 };
 enum { TOK_SHORT = 32 };
 /* Merges n ids in place, returns how many are left. Short words need no scratch. */
 int tok_bpe_merge(struct tok_bpe *b, const struct ps_tok *t, int32_t *id, size_t n,
                   size_t *ret_n) ps_must_check;
 void tok_bpe_done(struct tok_bpe *b);
+/* The same for a long word, of which b->node has room, by rules in training's order (ps_tok.in_order). */
+int tok_rounds_merge(struct tok_bpe *b, const struct ps_tok *t, size_t n) ps_must_check;
+void tok_rounds_close(struct tok_rounds *r); /* takes NULL */
 
 /* ---- encode.c */
 struct tok_cached {

@@ -312,6 +312,7 @@ int tok_build(const struct tok_files *fs, struct ps_tok **ret, struct ps_detail 
         r = load(t, &s);
         tok_source_done(&s);
     }
+    if (r >= 0) r = tok_merges_look(t);
     if (r >= 0) r = tok_pretok_open(true, &t->pretok, dt);
     if (r < 0) {
         ps_tok_close(t);

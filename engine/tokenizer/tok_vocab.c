@@ -126,6 +126,22 @@ int tok_merges_add(struct ps_tok *t, const char *a, size_t a_len, const char *b,
     return 0;
 }
 
+int tok_merges_look(struct ps_tok *t)
+{
+    uint32_t *made = ps_calloc(t->n_ids, sizeof *made); /* 1 + the highest rank that makes it */
+    if (!made) return -ENOMEM;
+    const struct tok_merge *end = t->merge + t->merge_mask + 1;
+    for (const struct tok_merge *m = t->merge; m < end; m++)
+        if (m->pair != TOK_NO_PAIR && made[m->id] <= m->rank) made[m->id] = m->rank + 1;
+    t->in_order = true;
+    for (const struct tok_merge *m = t->merge; m < end; m++)
+        if (m->pair != TOK_NO_PAIR &&
+            (made[m->pair >> 32] > m->rank || made[(uint32_t) m->pair] > m->rank))
+            t->in_order = false;
+    free(made);
+    return 0;
+}
+
 /* The line's end, without its \n or \r\n. */
 static const char *line_end(const char *p, const char *end, const char **ret_next)
 {

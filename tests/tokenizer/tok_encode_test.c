@@ -36,27 +36,38 @@ static size_t merge_naive(const struct ps_tok *t, int32_t *id, size_t n)
 static void merges_follow_the_definition(void **state)
 {
     /* Rules in an order that no training gives: later ones make what earlier ones need. */
-    static const char *const token[] = { "aa",   "ab", "ba",  "aab", "abab",
-                                         "aaaa", "bb", "abb", "cab", "bc" };
+    static const char *const token[] = { "aa", "ab",  "ba",  "aab", "abab",  "aaaa",
+                                         "bb", "abb", "cab", "bc",  "aabaab" };
     static const char *const rule[] = { "aa b", "a a", "ab ab", "a b",  "aa aa", "b a",
                                         "ab b", "b b", "c ab",  "a bb", "b c",   "a ab" };
+    /* And in orders that training gives: the first five in any, then the others. */
+    static const char *const trained[] = { "a a",   "a b",   "b a",  "b b",  "b c",  "aa b",
+                                           "ab ab", "aa aa", "ab b", "c ab", "a bb", "a ab" };
+    enum { FIRST = 5, OTHERS = PS_ARRAY_LEN(trained) - FIRST };
     char more[400] = "";
     for (size_t i = 0; i < PS_ARRAY_LEN(token); i++)
         (void) snprintf(more + strlen(more), sizeof(more) - strlen(more), ", \"%s\": %zu", token[i],
                         256 + i);
     struct tok_bpe bpe = { 0 };
-    for (int round = 0; round < 40; round++) {
+    int out_of_order = 0;
+    for (int round = 0; round < 80; round++) {
         char rules[200] = "";
+        const bool in_order = round % 2;
         uint32_t from = rnd(PS_ARRAY_LEN(rule)),
                  step = 1 + 2 * rnd(2) + 2 * (rnd(2) ? 2 : 0); /* 1, 3, 5, 7 */
         if (step == 3) step = 11;                              /* coprime to 12 */
         for (size_t i = 0; i < PS_ARRAY_LEN(rule); i++, from += step)
             (void) snprintf(rules + strlen(rules), sizeof(rules) - strlen(rules), "%s\n",
-                            rule[from % PS_ARRAY_LEN(rule)]);
+                            !in_order   ? rule[from % PS_ARRAY_LEN(rule)]
+                            : i < FIRST ? trained[from % FIRST]
+                                        : trained[FIRST + from % OTHERS]);
+        if (in_order) strcat(rules, "aab aab\n"); /* which two rules could make */
         struct ps_tok *t = must_build(tiny_files(tiny_vocab(more), rules, NULL));
+        if (in_order) assert_true(t->in_order);
+        out_of_order += !t->in_order;
         for (int k = 0; k < 200; k++) {
-            int32_t a[160], b[160];
-            size_t n = 1 + rnd(k % 4 ? TOK_SHORT + 8 : 159), n_a = 0;
+            int32_t a[600], b[600];
+            size_t n = 1 + rnd(k % 4 ? TOK_SHORT + 8 : k % 40 ? 159 : 600), n_a = 0;
             for (size_t i = 0; i < n; i++) a[i] = b[i] = "aaabbc"[rnd(6)];
             size_t want = merge_naive(t, b, n);
             assert_ok(tok_bpe_merge(&bpe, t, a, n, &n_a));
@@ -65,6 +76,7 @@ static void merges_follow_the_definition(void **state)
         }
         ps_tok_close(t);
     }
+    assert_true(out_of_order > 10);
     tok_bpe_done(&bpe);
 }
 
