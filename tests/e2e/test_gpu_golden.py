@@ -53,9 +53,11 @@ def compare(t, make, placement, exact=ALL, rounded=ALL, most_prompts=2, copies=1
         shutil.rmtree(folder)
 
 
-def everywhere(t, make):
-    for placement in PLACEMENTS if EVERY else ("mixed",):
-        compare(t, make, placement, ("h2o",), ALL)
+def each(*names):
+    """-> cases: (model, placement)"""
+    if EVERY:
+        return {f"{n}, {where}": (n, where) for n in names for where in PLACEMENTS}
+    return {n: (n, "mixed") for n in names}
 
 
 @cases(gpu=("gpu", ALL, ALL), host=("host", ALL, ("h2o",)), disk=("disk", ALL, ("full", "h2o")), mixed=("mixed", ALL, ("h2o",)),
@@ -64,9 +66,10 @@ def test_placements(t, value):
     compare(t, lambda: own(t, "pre-f16"), *value)
 
 
-@cases(**{n: n for n in ("post-bf16", "pre-f32", "shards-bf16", "d80-f16")})
-def test_own_models(t, name):
-    everywhere(t, lambda: own(t, name))
+@cases(**each("post-bf16", "pre-f32", "shards-bf16", "d80-f16"))
+def test_own_models(t, value):
+    name, where = value
+    compare(t, lambda: own(t, name), where, ("h2o",), ALL)
 
 
 @cases(**{"pre-f16, gpu": ("pre-f16", "gpu", ROUNDED), "post-bf16, far": ("post-bf16", "far", MANY_BF16)})
@@ -82,9 +85,10 @@ def test_one_model_short(t):
     compare(t, lambda: own(t, "pre-f16"), "mixed", ("h2o",), ("h2o",), most_prompts=1)
 
 
-@cases(**{n: n for n in ("tiny-opt", "tiny-opt-bin", "tiny-opt-post")})
-def test_shared_models(t, name):
+@cases(**each("tiny-opt", "tiny-opt-bin", "tiny-opt-post"))
+def test_shared_models(t, value):
+    name, where = value
     folder = os.path.join(SHARED, "models", name)
     if not os.path.exists(os.path.join(folder, "golden.json")):
         t.skip(f"no {name} beside this checkout")
-    everywhere(t, lambda: shutil.copytree(folder, t.path(name)))
+    compare(t, lambda: shutil.copytree(folder, t.path(name)), where, ("h2o",), ALL)
