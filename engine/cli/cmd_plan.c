@@ -52,7 +52,7 @@ static int plan(const struct ps_plan_args *a, struct ps_point *p, const struct p
     if (!r && a->json)
         r = ps_plan_print_json(&answer);
     else if (!r)
-        ps_plan_print(&answer);
+        r = ps_plan_print(&answer);
     while (x.n) ps_plan_done(&x.found[--x.n].plan);
     free(x.text);
     return r;

@@ -95,6 +95,6 @@ struct ps_plan_answer {
     unsigned n;
     const struct ps_more *more;
 };
-void ps_plan_print(const struct ps_plan_answer *a);
+int ps_plan_print(const struct ps_plan_answer *a) ps_must_check;
 int ps_plan_print_json(const struct ps_plan_answer *a) ps_must_check;
 #endif

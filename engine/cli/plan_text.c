@@ -143,29 +143,25 @@ static const char *note(const struct ps_plan_answer *a)
                : NULL;
 }
 
-static void print_options(const struct ps_plan *p)
-{
-    char *text = ps_plan_options(p);
-    if (text) (void) printf("\nThe first plan as options:\n%s\n", text);
-    free(text);
-}
-
-void ps_plan_print(const struct ps_plan_answer *a)
+int ps_plan_print(const struct ps_plan_answer *a)
 {
     struct ps_figures f[16];
+    ps_auto_free char *options = ps_plan_options(&a->plans[0].plan);
+    if (!options) return -ENOMEM;
     for (unsigned k = 0; k < a->n; k++)
         ps_figures_of(&a->point->engine.plan, &a->point->profile, &a->plans[k], &f[k]);
     head(a);
     ps_figures_print(f, a->n);
     if (a->more)
         ps_more_print(a->more, a->plans[0].sim.total_s, (double) a->point->stats.max_new_tokens);
-    print_options(&a->plans[0].plan);
+    (void) printf("\nThe first plan as options:\n%s\n", options);
     if (!a->point->profile.measured)
         (void) puts("\nThe hardware's figures are published or derived ones, not measured there.");
     if (a->point->profile.noisy)
         (void) puts("\nSome of the hardware's figures were noisy when they were measured.");
     if (note(a)) (void) printf("\n%s\n", note(a));
     if (outside(a)) (void) printf("\nOutside of what was probed: %s\n", outside(a));
+    return 0;
 }
 
 static json_t *options_json(const struct ps_plan *p)

@@ -53,7 +53,8 @@ int ps_output_check(const char *option, const char *output, const char *const *i
 
 int ps_print_json(json_t *report)
 {
-    int r = !report ? -ENOMEM : json_dumpf(report, stdout, JSON_INDENT(1)) < 0 ? -EIO : 0;
+    int r = report && json_dumpf(report, stdout, JSON_INDENT(1)) == 0 ? 0 : -ENOMEM;
+    if (r < 0 && report && ferror(stdout)) r = -EIO;
     if (!r && putchar('\n') == EOF) r = -EIO;
     json_decref(report);
     return r;

@@ -275,6 +275,7 @@ int ps_simulate(const struct ps_simulate_cfg *cfg, struct ps_simulated *ret, str
     ps_length_feed_done(&x.feed);
     free(x.sample.at);
     free(x.took);
+    if (r == -ENOMEM && dt && !dt->text[0]) return ps_fail(dt, r, "simulation: out of memory");
     if (r < 0) return r == -ENOMEM ? ps_fail_in(dt, r, "simulation") : r;
     *ret = s;
     return 0;
