@@ -5,7 +5,8 @@
     run.py PENSTOCK [-k TEXT]... [--list] [--smoke] [--threads-smoke] [--jobs N] [--slow-by F] [--keep] [-v]
 
 --smoke and --threads-smoke choose the few that are run under sanitizers; --slow-by stretches every time limit. PS_E2E_KILLS is
-the number of SIGKILLs of the crash test (10), PS_E2E_SEEDS that of random models (40), PS_E2E_SEED the first of their seeds (1). With
+the number of SIGKILLs of the crash test (10), PS_E2E_SEEDS that of random models (40), PS_E2E_SEED the first of their seeds (1),
+PS_E2E_ALLOCS that of allocations of each command that fail (30). With
 PS_E2E_CALLS=all each call of CUDA and cuBLAS fails once (of making and giving back events some), not three of each function; with
 PS_E2E_GOLDEN=all every case of the golden files is run on the emulated GPU, in all placements, not the first of each policy.
 The last line is `N passed, N failed, N skipped`.

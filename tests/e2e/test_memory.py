@@ -2,7 +2,7 @@
 """Budgets: the peak stays within --host-mem + 64 MiB; what does not fit is refused with a table; inputs take bounded memory."""
 import json, os, re, shutil, struct, zipfile
 
-from harness import TOP, alone, cases, same, token_job
+from harness import TOP, alone, cases, choices, same, token_job
 from test_convert import pickled, read_header, weights
 
 MIB = 1 << 20
@@ -182,3 +182,59 @@ def test_every_allocation(t):
             t.run("generate", m, job, "-o", "out.jsonl", *options)
             same(t, t.records("out.jsonl"), want, f"the same command after allocation {n}")
             run(n, "+")
+
+
+PLAN = ["plan", OPT_125M, "--hardware", os.path.join(TOP, "configs", "hardware", "t4-gcp.json"), "--requests", "4", "--prompt-len", "16", "--gen-len", "2"]
+@cases(convert=["convert", "HF", "dst", "--threads", "1"], dummy=["convert", "--dummy", "HF/config.json", "dst", "--threads", "1"], tokenize=["tokenize", "HF", "text"],
+       decode=["tokenize", "HF", "ids", "--decode"], inspect=["inspect", "HF", "--json"], inspect_packed=["inspect", "PACKED", "--verify"], plan=PLAN,
+       generate=["generate", "HF", "in.jsonl", "-o", "out.jsonl", "--pack-dir", "packed", "--threads", "1", "--host-mem", "40M"])
+def test_allocations(t, args):
+    """The n-th allocation of other commands fails, and of packing for generate: what was asked for, or an error that says why and leaves nothing half made.
+    PS_E2E_ALLOCS: how many of them, 30 unless told."""
+    module, points = t.preload("fail-alloc.so"), int(os.environ.get("PS_E2E_ALLOCS", "30"))
+    hf, packed = t.hf("demo-opt"), t.model("demo-opt")
+    args = [packed if a == "PACKED" else hf + a[2:] if a[:2] == "HF" else a for a in args]
+    t.write("text", "It was a dark night, and no light was lit.\n" * 20)
+    t.write("ids", t.run("tokenize", hf, "text").out)
+    t.job([dict(prompt="It was", max_tokens=4), dict(prompt=[2, 5], max_tokens=3, temperature=0.8, seed=1, stop=["zz"])])
+    ours = set(os.listdir(t.dir))
+
+    def made():
+        out = {}
+        for top, _, names in os.walk(t.dir):
+            for name in names:
+                path = os.path.relpath(os.path.join(top, name), t.dir)
+                if path not in ours:
+                    out[path] = json.dumps(choices(t.records(path))).encode() if path == "out.jsonl" else t.read(path)
+        return out
+
+    def run(n, **kw):
+        for name in set(os.listdir(t.dir)) - ours:
+            (shutil.rmtree if os.path.isdir(t.path(name)) else os.remove)(t.path(name))
+        return t.run(*args, timeout=30, **kw)
+
+    want = run(0).out
+    files = made()
+
+    def fails(n):
+        r = run(n, rc=(0, 1), env={"LD_PRELOAD": module, "FAIL_ALLOC": f"{n}:{t.path('hit')}"})
+        hit = t.exists("hit")
+        if hit:
+            os.remove(t.path("hit"))
+        if r.rc == 0:
+            t.eq(r.out, want, f"allocation {n}: stdout")
+            t.eq(made(), files, f"allocation {n}: files")
+        else:
+            t.check("memory" in r.err, f"allocation {n}: what failed is not said: {r.err!r}")
+            for name in made():                         # a model that was packed, a job that goes on
+                t.check(name.startswith("out.jsonl") or made()[name] == files.get(name), f"allocation {n}: {name} is left")
+        return hit
+
+    low, high = 1, 1 << 18
+    while high - low > 1:
+        mid = (low + high) // 2
+        low, high = (mid, high) if fails(mid) else (low, mid)
+    t.check(20 < low < 1 << 17, f"{low} allocations")
+    for n in sorted({*range(1, points // 4), *range(1, low, 1 + low // points), *range(max(1, low - points // 4), low + 1)}):
+        fails(n)
+    return f"{low} allocations"
