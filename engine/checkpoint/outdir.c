@@ -79,7 +79,8 @@ static const char *leftover(const char *name)
     return NULL;
 }
 
-/* Whether a lock that is free is free for certain: on these file systems locks are this machine's, whatever container takes them. */
+/* Whether a lock that is free is free for certain: on these file systems locks are this machine's, whatever container takes them (but where it
+ * is this machine that exports one: another's packing would fail there, at its last rename). */
 static bool locks_are_local(int fd)
 {
     static const uint32_t known[] = { 0xef53 /* ext */,
@@ -100,7 +101,7 @@ static bool locks_are_local(int fd)
 static bool remove_abandoned(const char *path, const char *suffix)
 {
     struct holds h;
-    struct stat st;
+    struct stat st, now;
     if (strncmp(suffix, ".partial.", 9) != 0) return false;
     suffix += 9;
     if (!*suffix || strspn(suffix, "0123456789.") != strlen(suffix)) return false;
@@ -108,6 +109,8 @@ static bool remove_abandoned(const char *path, const char *suffix)
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || !locks_are_local(fd) ||
         flock(fd, LOCK_EX | LOCK_NB) < 0)
         return false;
+    /* Renamed since it was opened, and another one made: that one is not what is locked. */
+    if (lstat(path, &now) < 0 || now.st_dev != st.st_dev || now.st_ino != st.st_ino) return false;
     /* A model that is whole is nobody's rubbish. */
     return !ps_pack_opens(path) && look_into(path, &h) == 0 && !h.theirs && remove_ours(path) == 0;
 }
@@ -198,7 +201,7 @@ static int make_locked(const char *path, int *ret_fd)
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     /* Somebody took it for abandoned before it was locked. */
     if ((!locked && errno == EWOULDBLOCK) || fstat(fd, &a) < 0 || lstat(path, &b) < 0 ||
-        a.st_ino != b.st_ino)
+        a.st_dev != b.st_dev || a.st_ino != b.st_ino)
         return 1;
     *ret_fd = locked ? PS_TAKE_FD(fd) : -1;
     return 0;

@@ -36,8 +36,10 @@ static int check_shape(const struct ps_src_file *f, struct ps_jstr packed,
                        const struct ps_shape *shape, const char *folder, struct ps_detail *dt)
 {
     char was[PS_SHAPE_TEXT], is[PS_SHAPE_TEXT];
-    (void) snprintf(was, sizeof was, "%.*s", (int) (packed.len < sizeof was ? packed.len : 0),
-                    packed.s ? packed.s : "");
+    if (packed.len >= sizeof was)
+        return ps_fail(dt, -PS_EFORMAT, "%s: the shape that it says is too long: %zu bytes", f->path,
+                       packed.len);
+    (void) snprintf(was, sizeof was, "%.*s", (int) packed.len, packed.s ? packed.s : "");
     ps_shape_text(shape, is);
     for (const char *w = was; *w; w += strcspn(w, " "), w += strspn(w, " ")) {
         const size_t n = strcspn(w, " "), name = strcspn(w, "=");

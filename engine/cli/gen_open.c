@@ -58,9 +58,9 @@ static int make_offload_dir(const char *dir, bool dry_run, char **ret, struct ps
                            "--offload-dir %s: the folder %s is not there; only the last folder of "
                            "the path is made",
                            dir, parent);
-        if (!dry_run && mkdir(bare, 0777) < 0)
-            return ps_fail(dt, -errno, "--offload-dir %s: cannot be made: %s", dir,
-                           ps_err_str(errno));
+        const int e = dry_run || !mkdir(bare, 0777) ? 0 : errno;
+        if (e && !(e == EEXIST && is_folder(bare))) /* another process may make it, too */
+            return ps_fail(dt, -e, "--offload-dir %s: cannot be made: %s", dir, ps_err_str(e));
     }
     char **found = dry_run && parent ? &parent : &bare;
     *ret = *found;

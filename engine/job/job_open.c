@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 void ps_job_phase(const struct ps_job_work *w, enum ps_job_phase ph, uint64_t done)
 {
@@ -171,7 +172,7 @@ int ps_job_open_output(struct ps_job_work *w)
     struct ps_detail journal_dt = *w->dt;
     int e = check_complete(w, &d);
     if ((e == -PS_ECORRUPT || e == -PS_ECONFLICT) &&
-        (w->cfg->overwrite || w->resume)) { /* it is made anew */
+        (w->cfg->overwrite || (w->resume && !access(w->output.part, F_OK)))) { /* it is made anew */
         *w->dt = journal_dt;
         return r;
     }

@@ -44,11 +44,12 @@ static int find(struct place *p, struct ps_detail *dt)
  * else's: then it stays. After a power cut it may be zeros. */
 static int check_left(const struct place *p, const char *begin, struct ps_detail *dt)
 {
-    char head[32] = "";
+    char head[32];
+    static const char zeros[sizeof head];
     ps_auto_close int fd = open(p->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return 0; /* nothing is there, or who opens it to write tells what is wrong */
     const ssize_t n = pread(fd, head, strlen(begin), 0);
-    if (n <= 0 || !head[0] || !strncmp(head, begin, (size_t) n)) return 0;
+    if (n <= 0 || !memcmp(head, begin, (size_t) n) || !memcmp(head, zeros, (size_t) n)) return 0;
     return ps_fail(dt, -PS_EUSAGE,
                    "%s: %s would be written on the way, and is there and nothing that a run left; "
                    "move it away or give another name",
@@ -73,7 +74,7 @@ int ps_places_check(const struct ps_job_cfg *cfg, const struct stat *in, struct 
         { "OUTPUT", cfg->output, ".journal", NULL },
         { "OUTPUT", cfg->output, ".sorted", "{\"id\": \"batch_req_" },
         { "--report", cfg->report, "", NULL },
-        { "--report", cfg->report, ".tmp", "{\"version\": " },
+        { "--report", cfg->report, ".tmp", "{\"version\": \"" },
         { "--dump-kv", cfg->dump_kv, "", NULL },
         { "--dump-kv", cfg->dump_kv, ".part", "{\"custom_id\": " },
         { "--trace", cfg->trace, "", NULL },

@@ -184,6 +184,20 @@ def test_complete_and_damaged(t):
     run("--limit", "7", rc=0).says("complete already: 7 results")
 
 
+def test_complete_and_its_journal(t):
+    """Killed after OUTPUT got its name and before the journal went: what OUTPUT says counts."""
+    m, job = t.model("pre-f16"), t.job([{"prompt": [2, 5 + i], "max_tokens": 1 + i % 4} for i in range(12)])
+    run = lambda *opts, rc, env=None: t.run("generate", m, job, "-o", "out.jsonl", "--weights", "disk:100", *opts, rc=rc, env=env)
+    run(rc=1, env={"PS_FAULT": "read:3:EIO"})
+    journal = t.read("out.jsonl.journal")
+    run("--order", "completion", rc=0)
+    whole = t.read("out.jsonl")
+    for opts, rc, says in (([], 1, "order of completion"), (["--order", "completion"], 0, "complete already")):
+        t.write("out.jsonl.journal", journal)
+        run(*opts, rc=rc).says(says)
+        t.eq(t.read("out.jsonl"), whole, f"{opts}: OUTPUT")
+
+
 def test_complete_and_files_asked(t):
     """Files that only a run can make are asked for when nothing is left to run: said, by the option's name."""
     m, job = t.model("pre-f16"), t.job([{"prompt": [2, 7]}])
