@@ -37,8 +37,8 @@ static int check_shape(const struct ps_src_file *f, struct ps_jstr packed,
 {
     char was[PS_SHAPE_TEXT], is[PS_SHAPE_TEXT];
     if (packed.len >= sizeof was)
-        return ps_fail(dt, -PS_EFORMAT, "%s: the shape that it says is too long: %zu bytes", f->path,
-                       packed.len);
+        return ps_fail(dt, -PS_EFORMAT, "%s: the shape that it says is too long: %zu bytes",
+                       f->path, packed.len);
     (void) snprintf(was, sizeof was, "%.*s", (int) packed.len, packed.s ? packed.s : "");
     ps_shape_text(shape, is);
     for (const char *w = was; *w; w += strcspn(w, " "), w += strspn(w, " ")) {
